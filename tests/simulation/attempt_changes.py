@@ -34,8 +34,8 @@ from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.simulator import Node
-from drivetrain.spark.batch.offset_log import committed
 from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.session.offset_log import committed
 
 if TYPE_CHECKING:
     from attempt_world import AttemptWorld

@@ -35,11 +35,11 @@ from drivetrain.cluster.messages.checkpoints import CheckpointAnswered
 from drivetrain.cluster.messages.executing import FragmentOutcome
 from drivetrain.core.checkpoint.transaction import Command, Transaction
 from drivetrain.errors import UnavailableError
+from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.preparation import Preparation, Preparer
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
-from drivetrain.spark.batch.offset_log import batch_numbers
+from drivetrain.spark.session.offset_log import batch_numbers
 
 if TYPE_CHECKING:
     from attempt_process import ExecutorProcess

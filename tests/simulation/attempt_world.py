@@ -35,9 +35,9 @@ from drivetrain.cluster.messages.launching import Launch
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.crash_points import CrashPoint, armed
+from drivetrain.file_lock import FileLock
 from drivetrain.runtime import fragment_lock
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.runtime.file_lock import FileLock
 from drivetrain.simulator import Node, Simulation
 from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life

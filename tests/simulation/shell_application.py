@@ -20,7 +20,7 @@ from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after, read_offsets
+from drivetrain.spark.session.offset_log import batch_numbers, committed, entries_after, read_offsets
 
 OF_A_CHANGE = (
     CrashPoint.BEFORE_VERSION,

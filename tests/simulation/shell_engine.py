@@ -26,11 +26,11 @@ from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import RELEASED
 from drivetrain.spark.batch.batch import Batch
-from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.channel.source import ChannelReader, channel_schema
 from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.connector.source import OpenedSource, Position
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.offset_log import batch_numbers, committed, read_offsets
 
 CARRIED = StructType([StructField("v", LongType()), StructField("__ts", TimestampType())])
 SEGMENT = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])

@@ -16,7 +16,7 @@ from drivetrain.cluster.messages.executing import CancelFragment, Deploy
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.crash_points import CrashPoint
-from drivetrain.runtime.file_lock import FileLock
+from drivetrain.file_lock import FileLock
 from drivetrain.simulator import NetworkFaults, Node, Simulation, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from drivetrain.durable import publish, sync, write_whole
 from drivetrain.errors import DiskFullError, OutputError
 from drivetrain.private_files import private
 
@@ -92,17 +92,7 @@ class DirectoryDisk:
     async def write(self, name: str, data: bytes) -> None:
         """Write to a temporary file first, so that a failure leaves the old content."""
         path = self._path(name)
-        beside = path.with_name(f".{name}.new")
-
-        def work() -> None:
-            try:
-                with open(beside, "wb", opener=private) as file:
-                    file.write(data)
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
-
-        await self._do(work)
+        await self._do(lambda: write_whole(path, data, synced=False))
 
     async def append(self, name: str, data: bytes) -> None:
         """Append to the file; a failure cuts off what was appended."""
@@ -129,8 +119,8 @@ class DirectoryDisk:
         path = self._path(name)
 
         def work() -> None:
-            _sync(path)
-            _sync(self._directory)
+            sync(path)
+            sync(self._directory)
 
         await self._do(work)
 
@@ -139,8 +129,7 @@ class DirectoryDisk:
         old, new = self._path(source), self._path(target)
 
         def work() -> None:
-            old.replace(new)
-            _sync(self._directory)
+            publish(old, new)
 
         await self._do(work)
 
@@ -150,7 +139,7 @@ class DirectoryDisk:
 
         def work() -> None:
             path.unlink(missing_ok=True)
-            _sync(self._directory)
+            sync(self._directory)
 
         await self._do(work)
 
@@ -176,11 +165,3 @@ class DirectoryDisk:
 
     def _path(self, name: str) -> Path:
         return self._directory / require_file_name(name)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

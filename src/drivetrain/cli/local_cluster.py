@@ -40,6 +40,7 @@ from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster, console, master, worker
 from drivetrain.console.addresses import ConsoleAddress, address_of
+from drivetrain.durable import write_whole
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
 from drivetrain.runtime.usable_cores import usable_cores
@@ -202,7 +203,8 @@ class LocalCluster:
         lines.append(f'cluster.masters = "{",".join(self.masters)}"')
         if self.secret_file is not None:
             lines.append(f"cluster.secret-file = {json.dumps(str(self.secret_file), ensure_ascii=False)}")
-        LOCAL_CLUSTER_FILE.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        # As a whole: other commands may read it at any time, and another cluster may write it now.
+        write_whole(LOCAL_CLUSTER_FILE, "\n".join([*lines, ""]).encode(), synced=False, is_shared=True)
 
     def _is_written(self) -> bool:
         return LOCAL_CLUSTER_FILE.is_file() and ",".join(self.masters) in LOCAL_CLUSTER_FILE.read_text(

@@ -22,8 +22,8 @@ from typing import Final
 from drivetrain.cluster.access.secret_files import SECRET_VARIABLE, secrets_of
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as keys
+from drivetrain.durable import new_file, publish_new
 from drivetrain.errors import ConfigError
-from drivetrain.private_files import private
 
 log: Final = logging.getLogger("drivetrain.cluster")
 
@@ -40,10 +40,11 @@ def make_secret(directory: Path) -> Path:
     path = (directory / "secret").resolve()
     if not path.exists():
         aside = path.with_name(f".secret.{os.getpid()}")
-        with open(aside, "w", opener=private) as file:
-            file.write(f"{secrets.token_urlsafe(_BYTES)}\n")
+        # Synced before it has its name: an empty file would be kept, and no cluster starts with one.
+        with new_file(aside) as file:
+            file.write(f"{secrets.token_urlsafe(_BYTES)}\n".encode())
         with contextlib.suppress(FileExistsError):  # another command created it first: use that secret
-            os.link(aside, path)
+            publish_new(aside, path)
         aside.unlink()
     return path
 

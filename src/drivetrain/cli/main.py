@@ -65,8 +65,8 @@ from drivetrain.cli import (
 )
 from drivetrain.cli.failure import show_bug, show_error
 from drivetrain.cli.stop import EXIT_INTERRUPTED
+from drivetrain.durable import disk_full, is_full
 from drivetrain.errors import DrivetrainError, InternalError
-from drivetrain.runtime.durable import disk_full, is_full
 from drivetrain.terminal import print_line
 
 _EXIT_CODES = (

@@ -17,8 +17,6 @@ Called by the worker. Call the blocking methods in a thread, one at a time for e
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
 import time
@@ -27,6 +25,7 @@ from typing import Final
 
 from drivetrain.code.archive import BadArchiveError, unpack
 from drivetrain.errors import UnavailableError
+from drivetrain.file_lock import FileLock
 from drivetrain.private_files import make_private_directory, private
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -38,16 +37,14 @@ class CodeCache:
     def __init__(self, directory: Path) -> None:
         make_private_directory(directory, "the code of applications")
         self._directory: Final = directory
-        self._lock: Final = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
+        self._lock: Final = FileLock(directory / "lock")
+        if not self._lock.take():
+            self._lock.release()
             raise UnavailableError(
                 "another worker uses this directory",
                 where=str(directory),
                 remedy="give each worker its own worker.directory",
-            ) from error
+            )
         for left in directory.iterdir():
             if left.is_dir():
                 shutil.rmtree(left)
@@ -59,7 +56,7 @@ class CodeCache:
 
     def close(self) -> None:
         """Release the lock on the directory."""
-        os.close(self._lock)
+        self._lock.release()
 
     def path(self, sha256: str) -> Path | None:
         """The directory of the unpacked archive, None until it is installed."""

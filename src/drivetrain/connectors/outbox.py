@@ -46,8 +46,8 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import SEGMENTS, read_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.whole_files import publish_bytes
-from drivetrain.spark.batch.small_batches import SmallBatches
 from drivetrain.spark.channel.writer import write_segments
+from drivetrain.spark.measure.small_batches import SmallBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -33,8 +33,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from drivetrain.durable import writing
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.durable import writing
 
 log = logging.getLogger(__name__)
 

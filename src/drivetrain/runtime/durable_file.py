@@ -20,8 +20,8 @@ import zlib
 from pathlib import Path
 from typing import Final
 
+from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError
-from drivetrain.runtime.durable import write_whole, writing
 
 
 class DurableFile:

@@ -25,9 +25,9 @@ import socket
 import uuid
 from pathlib import Path
 
+from drivetrain.durable import writing
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.durable import writing
-from drivetrain.runtime.file_lock import FileLock
+from drivetrain.file_lock import FileLock
 
 
 class FragmentLock:

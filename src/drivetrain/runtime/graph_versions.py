@@ -37,11 +37,11 @@ from drivetrain.core.change.difference import difference
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.plan import Plan
+from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError
+from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory
-from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.runtime.durable_file import DurableFile
-from drivetrain.runtime.file_lock import FileLock
 
 _KEPT: Final = 100
 """How many versions are kept, the newest."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.file_lock import FileLock
+from drivetrain.file_lock import FileLock
 from drivetrain.runtime.run_notes import durable_notes, read_notes, write_notes
 
 LOCK: Final = "prepared.lock"

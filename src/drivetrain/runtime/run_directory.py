@@ -53,10 +53,10 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
+from drivetrain.durable import sync, writing
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
-from drivetrain.runtime.durable import sync, writing
-from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions

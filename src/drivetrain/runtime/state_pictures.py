@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.core.state.two_state import Picture, decoded_picture, encoded_picture
+from drivetrain.durable import sync, write_whole, writing
 from drivetrain.errors import InputError
-from drivetrain.runtime.durable import sync, write_whole, writing
 
 DIRECTORY: Final = "states"
 

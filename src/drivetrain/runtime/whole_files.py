@@ -3,7 +3,7 @@
 The problem: a process may die at any instruction, and a machine may lose power. A file that others
 rely on must then be either absent or complete, on any file system that Arrow reaches.
 
-On a local file system: write a hidden file, then the steps of `runtime.durable`. On an object
+On a local file system: write a hidden file, then the steps of `durable`. On an object
 store an upload becomes visible as a whole when it ends, so the object is written in place. On any other
 file system (HDFS) write a hidden file and move it.
 
@@ -24,8 +24,8 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
+from drivetrain.durable import is_full, publish, sync
 from drivetrain.errors import DiskFullError
-from drivetrain.runtime.durable import is_full, publish, sync
 
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 

@@ -169,7 +169,7 @@ class DrivenRun:
             assert self._clock_ms is not None
             for driver in self.loop.drivers.values():
                 if isinstance(driver.query, MicroBatchQuery):
-                    driver.query.advance_clock(self._clock_ms)
+                    driver.query.idle_clock.advance(self._clock_ms)
             self._announced_ms = self._clock_ms
             self._process_all()
 

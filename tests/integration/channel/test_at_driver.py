@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.spark.batch import small_batches
-from drivetrain.spark.batch.small_batches import SmallBatches, observed, small_table, taking
+from drivetrain.spark.measure import small_batches
+from drivetrain.spark.measure.small_batches import SmallBatches, observed, small_table, taking
 
 
 def rows(spark: SparkSession, count: int, letters: int) -> DataFrame:

@@ -18,12 +18,12 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.small_batches import SmallBatches, taking
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.feeds import IterableFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.source import ChannelSource, read_channel
 from drivetrain.spark.channel.writer import write_segments
+from drivetrain.spark.measure.small_batches import SmallBatches, taking
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def test_small_batches_come_through_the_driver_unless_they_are_refused(
         write_segments(timeless, store, 2, small=small)
     with taking(100 << 20):
         assert len(write_segments(two, store, 2, small=SmallBatches(1 << 20))) == 2
-    monkeypatch.setattr("drivetrain.spark.batch.small_batches.LIMIT_BYTES", 50)
+    monkeypatch.setattr("drivetrain.spark.measure.small_batches.LIMIT_BYTES", 50)
     assert len(write_segments(two, store, 2, small=small)) == 2
 
 

@@ -24,8 +24,8 @@ from drivetrain.api import sinks
 from drivetrain.connectors.in_process.memory_sink import collected
 from drivetrain.connectors.opening import open_sink, sink_path
 from drivetrain.errors import DiskFullError, OutputError
-from drivetrain.spark.batch import small_batches
 from drivetrain.spark.connector.sink import SinkContext
+from drivetrain.spark.measure import small_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,7 +145,7 @@ def test_lines_may_be_compressed(spark: SparkSession, tmp_path: Path, way: str) 
 def test_a_batch_that_is_too_large_for_the_driver_is_written_by_the_workers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivetrain.spark.batch.small_batches.LIMIT_BYTES", 50)
+    monkeypatch.setattr("drivetrain.spark.measure.small_batches.LIMIT_BYTES", 50)
     writer = open_sink(sinks.parquet(tmp_path / "out"), context(tmp_path))
     assert writer.write(numbers(spark, 0, 20), 0) == 20
     assert values_in(tmp_path / "out", "parquet") == sorted(str(n) for n in range(20))
@@ -245,7 +245,7 @@ from drivetrain.api import sinks
 from drivetrain.connectors.files import file_sink, staging
 from drivetrain.connectors.opening import open_sink
 from drivetrain.runtime import whole_files
-from drivetrain.spark.batch import small_batches
+from drivetrain.spark.measure import small_batches
 from drivetrain.spark.connector.sink import SinkContext
 
 out, state, point, kind = sys.argv[1:]

@@ -17,8 +17,8 @@ from drivetrain.connectors.opening import open_source
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.channel.columns import PART
-from drivetrain.spark.batch import small_batches
 from drivetrain.spark.connector.source import OpenedSource
+from drivetrain.spark.measure import small_batches
 from drivetrain.spark.prepare import fragment
 from drivetrain.spark.run.running_application import RunningApplication
 

@@ -25,8 +25,8 @@ from drivetrain import Application, agg, sources, windows
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome
 from drivetrain.runtime.channel.loss_record import loss_record
-from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after
 from drivetrain.spark.repair.rerun_batch import LostForGoodError
+from drivetrain.spark.session.offset_log import batch_numbers, committed, entries_after
 
 SECOND = 1000
 NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ

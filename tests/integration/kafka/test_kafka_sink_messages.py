@@ -20,8 +20,8 @@ from drivetrain.api.kafka_sink import KafkaSink
 from drivetrain.connectors.kafka import target_topic
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
-from drivetrain.spark.batch import small_batches
 from drivetrain.spark.connector.sink import SinkContext
+from drivetrain.spark.measure import small_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from drivetrain.connectors.sql.sql_sink import SqlSinkWriter
 from drivetrain.errors import OutputError
-from drivetrain.spark.batch import small_batches
 from drivetrain.spark.checkpoints.publishing import publish_transaction
+from drivetrain.spark.measure import small_batches
 
 UTC = dt.UTC
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,38 @@ def test_a_secret_is_made_once_for_its_owner_alone(here: Path) -> None:
     read = secrets_of(config(secret_file=str(file)))
     assert read is not None
     assert read() == (secret.strip(),)
+
+
+def test_a_secret_has_its_name_only_once_it_is_synced_and_so_has_the_name(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def synced(descriptor: int) -> None:
+        steps.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def linked(aside: Path, path: Path) -> None:
+        steps.append(f"{path.name} of {len(aside.read_text())} characters")
+        link(aside, path)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "link", linked)
+    make_secret(here)
+    assert steps == ["file", "secret of 44 characters", "directory"]
+
+
+def test_a_secret_that_cannot_be_synced_does_not_exist(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            make_secret(here)
+    assert not (here / "secret").exists()
+    assert make_secret(here).read_text().strip()
 
 
 def test_masters_and_workers_need_a_secret_or_leave_to_do_without(

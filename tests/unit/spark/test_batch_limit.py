@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drivetrain.config import Config
 from drivetrain.runtime.running_config import RunningConfig
-from drivetrain.spark.batch.batch_limit import FILE, BatchLimit, limited
+from drivetrain.spark.measure.batch_limit import FILE, BatchLimit, limited
 
 CONFIG = {"run.max-batch-bytes": "100 MiB", "run.min-batch-bytes": "1 MiB", "run.batch-target": "10 s"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.spark.batch.batch_times import BatchTimes, Phase, computing, spending
+from drivetrain.spark.measure.batch_times import BatchTimes, Phase, computing, spending
 
 MS = 1_000_000
 

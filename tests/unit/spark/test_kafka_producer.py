@@ -17,6 +17,7 @@ from drivetrain.connectors.kafka import transactional_producer
 from drivetrain.connectors.kafka.target_topic import KafkaTarget
 from drivetrain.connectors.kafka.transactional_producer import TransactionalProducer
 from drivetrain.core.checkpoint.publication import Marker
+from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
 
 AWAY = KafkaError(KafkaError._TRANSPORT, "away", retriable=True)
@@ -260,3 +261,35 @@ def test_a_refused_login_is_the_reason_of_what_follows_and_keeps_its_secret(open
     with pytest.raises(OutputError, match="does not let this application in") as caught:
         producer.publish(batches, Marker("me", 7))
     assert SECRET not in str(caught.value)
+
+
+class DiesError(BaseException):
+    """The process dies at a crash point."""
+
+
+@pytest.mark.parametrize(
+    ("point", "committed", "calls"),
+    [
+        (CrashPoint.IN_TRANSACTION, [], ["begin", "produce", "produce", "offsets", "purge"]),
+        (CrashPoint.AFTER_TRANSACTION, WHOLE, ["begin", "produce", "produce", "offsets", "commit", "purge"]),
+    ],
+    ids=["in", "after"],
+)
+def test_a_process_that_dies_in_a_transaction_has_sent_all_of_it_and_commits_nothing(
+    opened: Opened, point: CrashPoint, committed: list[Any], calls: list[str]
+) -> None:
+    producer, client = opened()
+    passed: list[CrashPoint] = []
+
+    def dies(reached: CrashPoint) -> None:
+        passed.append(reached)
+        if reached is point:
+            raise DiesError
+
+    with armed(dies), pytest.raises(DiesError):
+        producer.publish(batches, Marker("me", 7))
+    assert passed[-1] is point
+    assert client.sent == WHOLE, "the marker is in the same transaction as the messages"
+    assert client.committed == committed
+    assert client.calls == calls
+    assert not producer.is_open, "the transaction ends by its timeout, or when the next process opens it"

@@ -18,9 +18,9 @@ from drivetrain.runtime.channel.loss_record import (
 )
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.offset_log import entries_after, needed_input
 from drivetrain.spark.batch.skipped_batches import left_out, note_left_out, note_not_begun
 from drivetrain.spark.repair.rerun_batch import cut_back
+from drivetrain.spark.session.offset_log import entries_after, needed_input
 
 SEGMENT = Segment("segments/x", 5, 10, 0, 0, 0)
 

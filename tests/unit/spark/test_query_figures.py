@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.core.job.fragment_figures import NO_FIGURES
-from drivetrain.spark.batch.batch_times import BatchTimes, Phase
 from drivetrain.spark.batch.query_figures import Blocked, QueryFigures, RanBatch
 from drivetrain.spark.batch.user_counters import PythonWork
 from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage, measured
+from drivetrain.spark.measure.batch_times import BatchTimes, Phase
 
 
 def report(batch: int, **durations: int) -> Any:

@@ -13,8 +13,8 @@ from drivetrain.core.checkpoint.transaction import Action, Command
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.fragment_query import _clock_until as clock_until
-from drivetrain.spark.batch.offset_log import needed_input
 from drivetrain.spark.batch.query_inputs import QueryInputs
+from drivetrain.spark.session.offset_log import needed_input
 
 
 @pytest.fixture

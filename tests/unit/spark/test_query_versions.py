@@ -14,6 +14,7 @@ from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.spark.batch.fragment_query import BatchFailedError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
+from drivetrain.spark.batch.version_changes import VersionChanges
 
 
 class Rolling:
@@ -137,6 +138,8 @@ def query(tmp_path: Path) -> MicroBatchQuery:
         raise StopError
 
     made._run_batch = fails
+    pipeline: Any = None
+    made.changes = VersionChanges(made, pipeline)
     found: MicroBatchQuery = made
     return found
 

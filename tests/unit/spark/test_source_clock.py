@@ -8,10 +8,10 @@ import pytest
 from drivetrain import Application, sinks, sources
 from drivetrain.api.graph import Graph
 from drivetrain.errors import GraphError
-from drivetrain.spark.batch.source_clock import PartitionClocks, Partitions, partitions_of, read_newest
 from drivetrain.spark.compile.python_stage import PythonStage, Step
 from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.connector.source import OpenedSource, Position
+from drivetrain.spark.prepare.source_clock import PartitionClocks, Partitions, partitions_of, read_newest
 
 
 class Opened(OpenedSource):

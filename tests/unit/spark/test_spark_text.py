@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import doctest
 
-from drivetrain.spark.batch import spark_text
+from drivetrain.spark.session import spark_text
 
 
 def test_the_examples_are_true() -> None:

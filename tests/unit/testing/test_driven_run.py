@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,8 +27,10 @@ class FakeQuery(MicroBatchQuery):
     def __init__(self, errors: list[Exception]) -> None:
         self.errors = errors
         self.advanced: list[int] = []
+        own: Any = SimpleNamespace(advance=self.advance)
+        self.idle_clock = own
 
-    def advance_clock(self, clock_ms: int) -> None:
+    def advance(self, clock_ms: int) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.advanced.append(clock_ms)

@@ -30,6 +30,7 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.durable import write_whole
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
 from drivetrain.runtime.error_records import ErrorRecord, error_record
@@ -96,7 +97,7 @@ def version_from_archive(
         application,
         {name: str(value) for name, value in settings.items()},
     )
-    _write(directory / _REQUEST, msgspec.json.encode(request))
+    write_whole(directory / _REQUEST, msgspec.json.encode(request), synced=False)
     with open(directory / "log", "wb", opener=private) as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", _PROGRAM, str(directory)],  # the current directory hides no package
@@ -148,11 +149,11 @@ def main() -> int:
     request = msgspec.json.decode((directory / _REQUEST).read_bytes(), type=_Request)
     try:
         version, code = _made(request)
-        _write(directory / _GRAPH, code)
+        write_whole(directory / _GRAPH, code, synced=False)
         outcome = _Outcome(version)
     except DrivetrainError as error:
         outcome = _Outcome(None, error_record(error), getattr(error, "user_traceback", None))
-    _write(directory / _OUTCOME, msgspec.json.encode(outcome))
+    write_whole(directory / _OUTCOME, msgspec.json.encode(outcome), synced=False)
     sys.stdout.flush()
     os._exit(0)  # threads that the user's file has started are of no use
 
@@ -171,13 +172,6 @@ def _made(request: _Request) -> tuple[GraphVersion, bytes]:
     graph = application.graph()
     plan = configured_plan(graph, Config.load(None, None, request.config))
     return version_of(plan, fingerprint), graph_as_code(graph)
-
-
-def _write(path: Path, data: bytes) -> None:
-    aside = path.with_name(f".{path.name}.tmp")
-    with open(aside, "wb", opener=private) as file:
-        file.write(data)
-    aside.rename(path)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ from drivetrain.config.catalog import master as keys
 from drivetrain.core.cluster.election import Election
 from drivetrain.core.cluster.election_events import MasterAddress, Term
 from drivetrain.errors import UnavailableError
+from drivetrain.file_lock import FileLock
 from drivetrain.private_files import make_private_directory
-from drivetrain.runtime.file_lock import FileLock
 
 _RESIGN_POLL_S: Final = 0.01
 _RESIGN_POLLS: Final = 100

@@ -24,8 +24,8 @@ from typing import Final
 import msgspec
 
 from drivetrain.cluster.worker.orphans import end_tagged, kill, start_ticks
+from drivetrain.durable import write_whole
 from drivetrain.private_files import make_private_directory
-from drivetrain.runtime.durable import write_whole
 
 log: Final = logging.getLogger("drivetrain.worker")
 

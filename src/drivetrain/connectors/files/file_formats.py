@@ -26,7 +26,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 from drivetrain.api.sinks import FileSink
 from drivetrain.errors import OutputError
-from drivetrain.spark.batch.spark_text import options, quoted
+from drivetrain.spark.session.spark_text import options, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

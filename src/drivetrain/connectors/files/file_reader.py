@@ -41,9 +41,9 @@ from drivetrain.connectors.schema import ddl_types, to_arrow
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.columns import PUNCT
 from drivetrain.runtime.file_locations import FoundFile, compression_of, list_files, locate
-from drivetrain.spark.batch.batch_limit import limited
 from drivetrain.spark.connector.planner_process import end_with_connection
 from drivetrain.spark.connector.source import BAD_COLUMN
+from drivetrain.spark.measure.batch_limit import limited
 from drivetrain.spark.session.spark_errors import embedded
 
 FORMAT_NAME = "drivetrain_files"

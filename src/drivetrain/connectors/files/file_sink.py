@@ -59,8 +59,8 @@ from drivetrain.connectors.files.staging import Target, join_parts, stage_parts,
 from drivetrain.core.replay.replay import FIRST_LIFE
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.whole_files import publish_file
-from drivetrain.spark.batch.small_batches import SmallBatches
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
+from drivetrain.spark.measure.small_batches import SmallBatches
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:

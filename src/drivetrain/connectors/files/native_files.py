@@ -52,9 +52,9 @@ from drivetrain.connectors.files.parquet_groups import read_schema
 from drivetrain.connectors.files.text_decoder import TextDecoder
 from drivetrain.connectors.files.text_records import BadRecord, bad_record_error, parse_records
 from drivetrain.connectors.schema import to_arrow
+from drivetrain.durable import sync
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.runtime.channel.columns import PUNCT
-from drivetrain.runtime.durable import sync
 from drivetrain.runtime.file_locations import FoundFile, compression_of, locate
 from drivetrain.runtime.whole_files import is_local, publish_bytes
 from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext

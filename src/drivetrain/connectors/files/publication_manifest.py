@@ -38,8 +38,8 @@ import pyarrow.fs as pafs
 
 from drivetrain.connectors.files.output_ownership import OURS, PUBLISHED, refusals_named
 from drivetrain.errors import InputError
+from drivetrain.file_lock import FileLock
 from drivetrain.runtime.file_locations import locate
-from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.whole_files import is_local, publish_bytes
 
 _BATCH = re.compile(r"-(?:to)?(\d{8,})\.[^/]*$")

@@ -29,7 +29,7 @@ from drivetrain.connectors.files.file_formats import lines_of
 from drivetrain.connectors.files.output_ownership import refusals_named
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.file_locations import locate
-from drivetrain.spark.batch.batch_times import computing
+from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.session.spark_errors import embedded
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from pyspark.sql.types import StructType
 from drivetrain.api.sources import Generator
 from drivetrain.core.replay.replay import first_row
 from drivetrain.errors import InputError
-from drivetrain.spark.batch.batch_limit import DEFAULT_BATCH_ROWS, limited
 from drivetrain.spark.connector.planner_process import end_with_connection
+from drivetrain.spark.measure.batch_limit import DEFAULT_BATCH_ROWS, limited
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from drivetrain.api.sinks import Guarantee, MemorySink
 from drivetrain.connectors.in_process.plain_sinks import NoTarget
-from drivetrain.spark.batch.small_batches import arrow_table
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
+from drivetrain.spark.measure.small_batches import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

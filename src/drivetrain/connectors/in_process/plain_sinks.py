@@ -11,10 +11,10 @@ from rich import box
 
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, Guarantee
 from drivetrain.errors import OperatorError
-from drivetrain.spark.batch.batch_times import computing
-from drivetrain.spark.batch.small_batches import arrow_table
 from drivetrain.spark.compile.python_stage import user_traceback
 from drivetrain.spark.connector.sink import SinkContext
+from drivetrain.spark.measure.batch_times import computing
+from drivetrain.spark.measure.small_batches import arrow_table
 from drivetrain.terminal import Console, Table, Text
 
 _COLUMN_WIDTH: Final = 8

@@ -43,9 +43,9 @@ from drivetrain.api.columns import Column, col
 from drivetrain.api.kafka_sink import KafkaSink
 from drivetrain.connectors.kafka.value_encoder import encoded
 from drivetrain.errors import DrivetrainError, OutputError
-from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.compile.lowering import spark_column
 from drivetrain.spark.session.spark_errors import analysis_error
+from drivetrain.spark.session.spark_text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -46,7 +46,7 @@ from drivetrain.connectors.kafka.transactional_producer import TransactionalProd
 from drivetrain.connectors.outbox import Outbox, PreparedBatch
 from drivetrain.core.checkpoint.publication import NONE, Marker, Publication, foreign
 from drivetrain.errors import DrivetrainError, InternalError, OutputError, UnavailableError
-from drivetrain.spark.batch.batch_times import computing
+from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition
 from drivetrain.connectors.kafka.message_decoder import bad_message
 from drivetrain.connectors.kafka.start_and_end import Places, offsets_of
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
-from drivetrain.spark.batch.offset_log import committed, read_offsets
 from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.connector.source import BAD_COLUMN, OpenedSource, Position, SourceContext
+from drivetrain.spark.session.offset_log import committed, read_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

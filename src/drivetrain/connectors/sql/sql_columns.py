@@ -18,7 +18,7 @@ from pyspark.sql import types as T  # noqa: N812 - PySpark's convention
 
 from drivetrain.connectors.files.file_formats import json_of
 from drivetrain.errors import OutputError
-from drivetrain.spark.batch.spark_text import quoted
+from drivetrain.spark.session.spark_text import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

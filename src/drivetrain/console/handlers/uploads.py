@@ -32,9 +32,9 @@ from drivetrain.console.planning.requests import ARCHIVE, UPLOAD, Outcome, Prepa
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import V1, Call, Reply
 from drivetrain.console.services import Open
+from drivetrain.durable import writing
 from drivetrain.errors import InternalError
 from drivetrain.private_files import private
-from drivetrain.runtime.durable import writing
 
 MEDIA: Final = "text/x-python, application/zip, application/octet-stream"
 UPLOAD_S: Final = 600.0

@@ -33,6 +33,7 @@ import msgspec
 from drivetrain.cluster.client import error_of_view
 from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
 from drivetrain.console.planning.requests import OUTCOME, REQUEST, Outcome
+from drivetrain.durable import write_whole
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
 from drivetrain.runtime.error_views import error_view
@@ -140,10 +141,7 @@ def serve(answer: Callable[[Path, bytes], Outcome], *, too_large: str) -> None:
             remedy="read data in the application's functions, not while the graph is built",
         )
         outcome = Outcome(error=error_view(full))
-    aside = directory / f".{OUTCOME}"
-    with open(aside, "wb", opener=private) as file:
-        file.write(msgspec.json.encode(outcome))
-    aside.rename(directory / OUTCOME)
+    write_whole(directory / OUTCOME, msgspec.json.encode(outcome), synced=False)
     sys.stdout.flush()
     os._exit(0)  # threads that the user's file has started are of no use
 

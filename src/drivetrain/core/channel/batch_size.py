@@ -18,7 +18,7 @@ Invariants, checked by `check()`:
 3. One measurement raises the share at most fourfold: a short batch is mostly overhead and predicts little
    about a long one.
 
-Called by: `drivetrain.spark.batch.batch_limit`, after each batch.
+Called by: `drivetrain.spark.measure.batch_limit`, after each batch.
 """
 
 from __future__ import annotations

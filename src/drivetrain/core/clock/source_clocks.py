@@ -25,7 +25,7 @@ Invariants, checked by `check`:
    of no other such partition is lower.
 3. A partition that has given nothing yet, and is not idle, holds the clock.
 
-Times are ms of a clock that never goes back. Called by `spark.batch.source_clock`. Source: Apache Flink's
+Times are ms of a clock that never goes back. Called by `spark.prepare.source_clock`. Source: Apache Flink's
 watermarks per split and idleness; Apache Kafka's partitions.
 """
 

@@ -34,8 +34,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drivetrain.config.references import without_password
+from drivetrain.durable import is_full, sync
 from drivetrain.errors import DiskFullError, OutputError
-from drivetrain.runtime.durable import is_full, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase
+from drivetrain.durable import publish_directory, sync, writing
 from drivetrain.errors import OutputError, UnavailableError, UserError
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     FORMAT,
@@ -50,7 +51,6 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
 )
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.runtime.durable import publish_directory, sync, writing
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory

@@ -33,8 +33,8 @@ import msgspec
 
 from drivetrain.core.checkpoint.transaction import CheckpointRecord
 from drivetrain.core.replay.replay import Life
+from drivetrain.durable import new_file, sync
 from drivetrain.errors import InputError
-from drivetrain.runtime.durable import new_file, sync
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1

@@ -34,12 +34,12 @@ import msgspec
 from drivetrain.api.durations import milliseconds
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.durable import write_whole, writing
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.checkpoints.savepoint import newest_record, refuse_taken, write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.clock_file import ClockFile
-from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.runtime.error_records import ErrorRecord, error_record
 from drivetrain.runtime.find_application import directory_of
 

@@ -34,10 +34,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from drivetrain.durable import new_file, publish_directory, writing
 from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.hadoop_checksum import Checking, checksums_of
-from drivetrain.runtime.durable import new_file, publish_directory, writing
-from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.state_pictures import DIRECTORY as PICTURES
 
 _VERSIONED: Final = re.compile(r"(\d+)(?:_[\w-]+)?\.(changelog|delta|zip|snapshot)")

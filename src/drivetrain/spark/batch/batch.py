@@ -3,8 +3,8 @@
 Problem: several modules process a batch in several steps. Each must know exactly what it
 may rely on, and nothing may depend on the order in which modules touch shared state.
 
-Design: two frozen records. `Batch` is the input of the steps; `BatchOutcome` is what the query keeps of a
-batch. The branches' intermediate result (`Written`) is between the two.
+Design: two frozen records. `Batch` is the input of the steps, made by the query; `BatchOutcome` is what the
+query keeps of a batch that has run. The branches' intermediate result (`Written`) is between the two.
 
 Called by every module of this package that takes part in a batch, and by `spark.repair.rerun_batch`.
 """
@@ -12,11 +12,13 @@ Called by every module of this package that takes part in a batch, and by `spark
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from drivetrain.core.channel.channel_log import Segment
+from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.connector.newest import Newest
 
 
@@ -25,9 +27,10 @@ class Batch:
     """The input of one batch.
 
     `offsets` are the end offsets of the fragment's inputs, in the order of `Trunk.inputs`; `watermark_ms` is
-    Spark's during the batch; `clock_ms` is the fragment's clock when the batch begins. `replayed` says that
-    Spark may have run the batch before, `final` that no other follows. `whole` asks for all of it to be
-    computed before the first output gets anything.
+    Spark's during the batch; `clock_ms` is the fragment's clock when the batch begins. `planned_ms` is when
+    Spark planned it (monotonic), `query` Spark's query, which has observed the trunk (None: of an engine
+    without observation). `replayed` says that Spark may have run the batch before, `final` that no other
+    follows. `whole` asks for all of it to be computed before the first output gets anything.
     """
 
     df: DataFrame
@@ -35,6 +38,8 @@ class Batch:
     clock_ms: int | None
     offsets: tuple[str | None, ...] = ()
     watermark_ms: int = 0
+    planned_ms: int = 0
+    query: StreamingQuery | None = None
     replayed: bool = False
     final: bool = False
     whole: bool = False
@@ -45,24 +50,35 @@ class Written:
     """The branches' result for a batch.
 
     `segments` are new segments by channel id: a missing channel already has an entry for the batch.
-    `newest` are the largest timestamps, by the processor that assigned them.
+    `newest` are the largest timestamps, by the processor that assigned them. `counts` are those of the batch,
+    without what sinks and dead letters took: they are counted when they have it, for they skip a batch that
+    they have.
     """
 
-    segments: Mapping[str, list[Segment]]
-    newest: Mapping[str, Newest]
+    segments: Mapping[str, list[Segment]] = field(default_factory=dict)
+    newest: Mapping[str, Newest] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
 
 
 @dataclass(frozen=True)
 class BatchOutcome:
     """What came of a batch: its end offsets, and the fragment's clock after it (None: not known yet).
 
-    `has_input`: its inputs gave it something.
+    `counts` are those that the query adds to its own, see `Written`. `taken` is what the batch took of each
+    input, in the input's unit, and `took_ms` how long it took from its planning on.
     """
 
     batch_id: int
     offsets: tuple[str | None, ...]
     clock_ms: int | None
-    has_input: bool = True
+    counts: Counts = field(default_factory=Counts)
+    taken: Mapping[str, int] = field(default_factory=dict)
+    took_ms: int = 0
+
+    @property
+    def has_input(self) -> bool:
+        """Whether the inputs gave the batch something."""
+        return any(self.taken.values())
 
 
 Begun = Callable[[], None]

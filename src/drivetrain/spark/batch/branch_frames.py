@@ -28,21 +28,21 @@ from drivetrain.api.graph import Node
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.batch.batch import Batch
-from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.message_counts import Counts
-from drivetrain.spark.batch.small_batches import observed
-from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
-from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.named_outputs import divided
 from drivetrain.spark.compile.operators import compile_stateless
 from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.measure.batch_times import computing
+from drivetrain.spark.measure.small_batches import observed
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.fragment import without_bad
 from drivetrain.spark.prepare.replay_filter import since
+from drivetrain.spark.prepare.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.prepare.trunk import Trunk
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, is_late, window_size_ms
 from drivetrain.spark.session.spark_errors import refusals_named
+from drivetrain.spark.session.spark_text import quoted
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.batch import Batch, Begun, Written
-from drivetrain.spark.batch.batch_times import Phase, spending
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_engine import BatchFrames, CompiledBranches
 from drivetrain.spark.checkpoints.publishing import is_transactional
 from drivetrain.spark.connector.sink import SinkWriter
+from drivetrain.spark.measure.batch_times import Phase, spending
 from drivetrain.spark.prepare.compile_context import CompileContext
 
 
@@ -90,9 +90,10 @@ class Branches:
             self._write_sinks(batch, frames, begun)
             self._write_letters(batch, frames)
             segments = self._write_segments(batch, frames)
-            self._count_channels(frames, segments)
-            frames.add_counts(self.counts)
-            return Written(segments, frames.newest())
+            counts = Counts()
+            self._count_channels(frames, segments, counts)
+            frames.add_counts(counts)
+            return Written(segments, frames.newest(), counts)
 
     @contextmanager
     def _planned(self, batch: Batch) -> Iterator[BatchFrames]:
@@ -105,7 +106,7 @@ class Branches:
         """Run a batch only for Spark's state, with an empty entry in channels; also returns its rows."""
         rows = self.advance(batch)
         missing = [c.id for c in self.channels if batch.id > self.stores[c.id].last_batch()]
-        return Written({id: [] for id in missing}, {}), rows
+        return Written({id: [] for id in missing}), rows
 
     def advance(self, batch: Batch) -> int:
         """Run a batch only for Spark's state, and emit nothing; returns the number of rows from the trunk."""
@@ -152,6 +153,7 @@ class Branches:
                     written = self._write(sink, self._for_sink(frames, node), self.number(batch.id))
                 begun()
                 reached(CrashPoint.AFTER_SINK)
+                # At once: if the batch runs again, a sink that has it reports no rows.
                 self.counts.add(self.counts.into, node.id, written)
             elif node.operation.ends_stream:
                 frames.log(node)
@@ -176,7 +178,9 @@ class Branches:
                     segments[channel.id] = frames.segments(channel, store)
         return segments
 
-    def _count_channels(self, frames: BatchFrames, segments: Mapping[str, list[Segment]]) -> None:
+    def _count_channels(
+        self, frames: BatchFrames, segments: Mapping[str, list[Segment]], counts: Counts
+    ) -> None:
         """Count the messages in a processor's channel as emitted; several channels get the same ones.
 
         Sources report what they emit themselves.
@@ -187,7 +191,7 @@ class Branches:
             is_source = nodes[producer].operation.stream_source is not None
             if channel_id in segments and not is_source and not frames.counts_emitted(producer):
                 rows = sum(segment.rows for segment in segments[channel_id])
-                self.counts.add(self.counts.out, producer, rows)
+                counts.add(counts.out, producer, rows)
 
     def _write_letters(self, batch: Batch, frames: BatchFrames) -> None:
         number = self.number(batch.id)

@@ -39,10 +39,10 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, clock_behind, know
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.spark.batch.newest_bound import NewestBound
 from drivetrain.spark.batch.newest_record import NewestRecord, NewestTimestamps
-from drivetrain.spark.batch.source_clock import PartitionClocks, partitions_of, read_newest
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.prepare.source_clock import PartitionClocks, partitions_of, read_newest
 from drivetrain.spark.prepare.trunk import Trunk, newest_name
 
 

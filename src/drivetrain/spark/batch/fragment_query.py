@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivetrain.actor.purgatory import monotonic_ms
@@ -27,30 +26,26 @@ from drivetrain.core.clock.clock_service import WORK
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS, known_clock
 from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
-from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import loss_record, require_batch, with_losses
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.batch import BatchOutcome
-from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_clock import FragmentClock
 from drivetrain.spark.batch.input_steps import InputSteps
-from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.newest_bound import NewestBound
 from drivetrain.spark.batch.newest_record import NewestRecord
-from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
-from drivetrain.spark.batch.query_engine import QueryEngine, RunningQuery
+from drivetrain.spark.batch.query_engine import RunningQuery
 from drivetrain.spark.batch.query_figures import QueryFigures
 from drivetrain.spark.batch.query_inputs import QueryInputs
+from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.batch.query_versions import QueryVersions
 from drivetrain.spark.batch.skipped_batches import left_out
 from drivetrain.spark.checkpoints.publishing import RollingSinks
-from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.flow.query_flow import QueryFlow
-from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.session.spark_errors import translated
 
 if TYPE_CHECKING:
@@ -71,37 +66,22 @@ class BatchFailedError(RuntimeError):
 class FragmentQuery:
     """One fragment as a query. Its owner calls `start`, then `poll` repeatedly, then `stop`."""
 
-    def __init__(
-        self,
-        engine: QueryEngine,
-        plan: Plan,
-        fragment: Fragment,
-        trunk: Trunk,
-        branches: Branches,
-        directory: Path,
-        readers: dict[str, ChannelStore],
-        counts: Counts,
-        book: FlowBook,
-    ) -> None:
-        self.engine = engine
-        self.plan = plan
-        self.fragment = fragment
-        self.trunk = trunk
-        self.branches = branches
-        self.directory = directory
-        self.checkpoint = directory / "checkpoint"
-        self.readers = readers
-        self.counts = counts
-        self.figures = QueryFigures(engine.cores, lambda: self.flow.blocked())
-        self.progress = QueryProgress(plan, fragment, trunk, readers, counts, self.figures)
-        self.flow = QueryFlow(plan, fragment, branches.stores, readers, book, self.progress)
+    def __init__(self, parts: QueryParts) -> None:
+        self.engine = parts.engine
+        self.plan, self.fragment, self.trunk = parts.plan, parts.fragment, parts.trunk
+        self.branches, self.readers, self.counts = parts.branches, parts.readers, parts.counts
+        self.directory = parts.directory
+        self.checkpoint = self.directory / "checkpoint"
+        plan, fragment, trunk, readers = self.plan, self.fragment, self.trunk, self.readers
+        self.figures = QueryFigures(self.engine.cores, lambda: self.flow.blocked())
+        self.progress = QueryProgress(plan, fragment, trunk, readers, self.counts, self.figures)
+        self.flow = QueryFlow(plan, fragment, self.branches.stores, readers, parts.book, self.progress)
         self.progress.notes.append(lambda progress: with_losses(progress, readers[progress.channel]))
         self.inputs = QueryInputs(fragment.id, trunk, readers, self.checkpoint)
-        self.clock = FragmentClock(
-            plan, fragment, trunk, frozenset(readers), NewestRecord(directory), NewestBound(directory)
-        )
-        self.steps = InputSteps(plan, fragment, trunk, self.inputs, self.clock, counts)
-        self.rolling = RollingSinks(branches.sinks.values(), self._released)
+        newest, bound = NewestRecord(self.directory), NewestBound(self.directory)
+        self.clock = FragmentClock(plan, fragment, trunk, frozenset(readers), newest, bound)
+        self.steps = InputSteps(plan, fragment, trunk, self.inputs, self.clock, self.counts)
+        self.rolling = RollingSinks(self.branches.sinks.values(), self.released)
         self.state = FragmentState.STARTING
         self.clock_ms: int | None = None
         self.settled_clock_ms: int | None = None
@@ -163,8 +143,12 @@ class FragmentQuery:
         """Stop the query because of an error that came from outside a batch."""
         if self.error is None:
             self.error = self._outside = error
-        self._is_stopping = True
         self._draining.set()
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Stop Spark's query now; an error that its running batch raises is not its own."""
+        self._is_stopping = True
         if self._query is not None:
             self._query.stop()
 
@@ -181,6 +165,11 @@ class FragmentQuery:
     def active(self) -> bool:
         """Whether Spark still runs the query."""
         return self._query is not None and self._query.is_active
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Whether no batch runs, and the inputs have nothing new."""
+        return self._query is not None and self._query.waits_for_data
 
     def failure(self) -> DrivetrainError | None:
         """The error that stopped the query, for the user; None while it runs or if it was drained."""
@@ -268,13 +257,19 @@ class FragmentQuery:
         self.settled_clock_ms = self.clock_ms
 
     def _take(self, outcome: BatchOutcome) -> None:
-        """Advance to the position after a batch."""
+        """Advance to the position after a batch, and add its counts."""
+        self.counts.take(outcome.counts)
         self.inputs.offsets, self.batch_id = list(outcome.offsets), outcome.batch_id
         if outcome.clock_ms is not None and (self.clock_ms is None or outcome.clock_ms > self.clock_ms):
             # Not earlier: the final clock means that every batch was appended.
             self.clock_ms = outcome.clock_ms
         self._ran = (outcome.batch_id, self.clock_ms)
         self.batches += 1
+
+    def take_clock(self, clock_ms: int) -> None:
+        """Advance the clock without a batch; called between batches."""
+        self.clock_ms = self.settled_clock_ms = clock_ms
+        self._ran = (self._ran[0], clock_ms)
 
     def _report_to_sources(self) -> None:
         """Report the end of committed batches to the sources."""
@@ -287,7 +282,7 @@ class FragmentQuery:
     def _has_committed(self, batch_id: int) -> bool:
         return (self.checkpoint / "commits" / str(batch_id)).exists()
 
-    def _released(self) -> int | None:
+    def released(self) -> int | None:
         """The sinks' number of the newest batch that Spark does not run again; None: it runs none again."""
         if self.branches.context.transactional or self.state is FragmentState.FINISHED:
             return None

@@ -38,13 +38,13 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.branch_frames import BranchNodes
 from drivetrain.spark.batch.message_counts import Counts
-from drivetrain.spark.batch.small_batches import observed
 from drivetrain.spark.batch.spark_branches import SparkBranches, SparkFrames, routed
-from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.measure.small_batches import observed
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.spark_text import quoted
 
 
 class HandoverBranches:

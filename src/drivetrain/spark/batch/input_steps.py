@@ -19,8 +19,8 @@ from drivetrain.core.replay.replay import source_time
 from drivetrain.spark.batch.fragment_clock import FragmentClock
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_inputs import QueryInputs
-from drivetrain.spark.batch.source_clock import PartitionsChangedError, newest_of_all
 from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.prepare.source_clock import PartitionsChangedError, newest_of_all
 from drivetrain.spark.prepare.trunk import Trunk
 
 

@@ -41,6 +41,16 @@ class Counts:
         with self._lock:
             which[processor] = which.get(processor, 0) + n
 
+    def take(self, of_batch: Counts) -> None:
+        """Add the counts of one batch; accumulators of users add up by themselves."""
+        with self._lock:
+            for own, added in zip(self._all(), of_batch._all(), strict=True):
+                for id, n in added.items():
+                    own[id] = own.get(id, 0) + n
+
+    def _all(self) -> tuple[dict[str, int], ...]:
+        return self.out, self.into, self.late, self.dead, self.skipped, self.lost, self.not_whole
+
     def copied(self) -> tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]:
         """A copy of the counts per processor: out, into, late, dead."""
         with self._lock:

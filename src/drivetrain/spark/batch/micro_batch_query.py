@@ -6,14 +6,14 @@ Invariants:
 2. The fragment is finished only when its inputs are, every batch is committed, and its last entry has the
    final clock.
 
-Called by `execution`. The parts shared with real-time mode are in `fragment_query`.
+Called by `execution`; see `fragment_query` for the parts shared with real-time mode, `version_changes` for
+other branches between two batches, and `idle_clock` for a clock that moves without messages.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -23,61 +23,47 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.crash_points import CrashPoint, reached
-from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import require_whole
-from drivetrain.runtime.channel.segments import MessageLossError
-from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
 from drivetrain.runtime.running_config import RunningConfig
-from drivetrain.spark.batch.batch_limit import BatchLimit
-from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending
-from drivetrain.spark.batch.branches import channel_store
+from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
-from drivetrain.spark.batch.offset_log import clear_unfinished, next_watermark_ms
+from drivetrain.spark.batch.idle_clock import IdleClock
 from drivetrain.spark.batch.pipeline import BatchPipeline
 from drivetrain.spark.batch.query_figures import RanBatch
-from drivetrain.spark.batch.query_versions import BranchSet
+from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.skipped_batches import note_not_begun
-from drivetrain.spark.batch.source_clock import PartitionsChangedError
 from drivetrain.spark.batch.trimming import Trimming
+from drivetrain.spark.batch.version_changes import VersionChanges
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
-from drivetrain.spark.checkpoints.publishing import RollingSinks
+from drivetrain.spark.measure.batch_limit import BatchLimit
+from drivetrain.spark.measure.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.prepare.trunk import CLOCK
-from drivetrain.spark.session.spark_errors import translated
+from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark_ms, read_offsets
 
 REPORT_S = 2.0
 HELD_S = 0.01
 """How often a batch that may not begin yet looks whether it may."""
-LOOK_S = 0.25
-"""How often Spark is asked whether a query waits for data, if that can move a clock."""
-
-
-def is_loss(error: BaseException) -> bool:
-    """Whether a batch has met lost messages, which are repaired before it runs again."""
-    return isinstance(translated(error), MessageLossError)
 
 
 class MicroBatchQuery(FragmentQuery):
     """One fragment as a running query; `limit` limits the size of the next batch, `config` may change."""
 
-    def __init__(self, *given: Any, limit: BatchLimit, config: RunningConfig) -> None:
-        super().__init__(*given)
+    def __init__(self, parts: QueryParts, limit: BatchLimit, config: RunningConfig) -> None:
+        super().__init__(parts)
         self.limit = limit
         self._config = config
-        self.pipeline = self._made_pipeline()
+        self.pipeline = BatchPipeline(
+            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow
+        )
+        self.changes = VersionChanges(self, self.pipeline)
+        self.idle_clock = IdleClock(self)
         self._begun = False  # whether an output may have part of the running batch
-        self._has_version = False  # whether its version is noted
-        self._looked_s = time.monotonic()
         branches = self.branches
         self._letters = DeadLetterStore(branches.letters, self._keep_letters())
         self._trimming = Trimming(
             self.fragment.id, self.trunk, self.checkpoint, branches.stores, self.inputs.logs, self._letters
-        )
-
-    def _made_pipeline(self) -> BatchPipeline:
-        return BatchPipeline(
-            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow, self.limit
         )
 
     @property
@@ -94,7 +80,7 @@ class MicroBatchQuery(FragmentQuery):
             require_whole(self.inputs.logs[id], first)
         self._recover()
         for store in self.branches.stores.values():
-            self._begin_channel(store)
+            self.changes.begin_channel(store)
         self.clock.publish_known(clock_of(next_watermark_ms(self.checkpoint)), str(self.directory / CLOCK))
         clear_unfinished(self.checkpoint)
         self._trimming.note_needed()
@@ -114,7 +100,8 @@ class MicroBatchQuery(FragmentQuery):
 
     def _on_batch(self, df: DataFrame, batch_id: int) -> None:
         self.planned_ms = monotonic_ms()
-        self.busy, self._begun, self._has_version = True, False, False
+        self.busy, self._begun = True, False
+        self.changes.planned()
         times = BatchTimes()
         try:
             with times.active():
@@ -123,13 +110,13 @@ class MicroBatchQuery(FragmentQuery):
                     self._wait_while_held()
                 with self.turn:
                     self._refuse_when_draining()
-                    self._choose_version(batch_id)
+                    self.changes.choose(batch_id)
                     self._run_batch(df, batch_id, times)
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
             if not self._begun:
                 note_not_begun(self.directory, batch_id)
-            self._note_version_after(batch_id, error)
+            self.changes.failed(batch_id, error, is_stopped=self._is_stopping)
             # Spark gets a short message: it applies regular expressions to Python's exceptions.
             raise BatchFailedError(
                 f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
@@ -141,79 +128,37 @@ class MicroBatchQuery(FragmentQuery):
         while self.is_held and not self._draining.is_set():
             time.sleep(HELD_S)
 
-    def _note_version_after(self, batch_id: int, error: BaseException) -> None:
-        """Note which versions may run a batch that has ended without a commit.
-
-        One that was stopped midway, or whose input was lost, is like one that a crash interrupted: outputs
-        may have it already, and its code is not to be corrected.
-        """
-        if self.versions is None:
-            return
-        if not self._has_version:
-            self.versions.not_begun(batch_id)
-        elif not self._is_stopping and not is_loss(error):
-            self.versions.failed(batch_id)
-
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():
             raise DrainedError(self.fragment.id)
 
-    def _choose_version(self, batch_id: int) -> None:
-        """Go over to another version, if one is wanted and the batch is not bound to its own."""
-        if self.versions is None:
-            return
-        chosen = self.versions.before_batch(batch_id)
-        self._has_version = True
-        reached(CrashPoint.VERSION_NOTED)
-        if chosen.branches is not self.branches:
-            for store in self.go_over(chosen):
-                self._begin_channel(store)
-                self.flow.adds(self._id_of(store), store)
-
-    def go_over(self, chosen: BranchSet) -> list[ChannelStore]:
-        """Switch to other branches from the next batch on. No batch may be running.
-
-        Returns the channels that the fragment did not write before; they have to begin.
-        """
-        stores, wanted = self.branches.stores, chosen.plan.outputs(chosen.fragment.id)
-        added = [channel.id for channel in wanted if channel.id not in stores]
-        for id in stores.keys() - {channel.id for channel in wanted}:
-            self.flow.drops(id)
-            del stores[id]
-        self.plan, self.fragment, self.branches = chosen.plan, chosen.fragment, chosen.branches
-        for part in (self.clock, self.steps, self.flow):
-            part.go_over(chosen.plan, chosen.fragment)
-        self.rolling = RollingSinks(self.branches.sinks.values(), self._released)
-        self.pipeline = self._made_pipeline()
-        for id in added:
-            stores[id] = channel_store(self.plan, self.branches.context.rundir, self.fragment.id, id)
-        return [stores[id] for id in added]
-
-    def _begin_channel(self, store: ChannelStore) -> None:
-        """Begin a channel that was added while the application ran, unless it has begun."""
-        newest_ms = None if self.versions is None else self.versions.newest_ms()
-        ChannelBeginning(store.uri).begin(store, self.batch_id, self.clock_ms, newest_ms)
-
-    def _id_of(self, store: ChannelStore) -> str:
-        return next(id for id, known in self.branches.stores.items() if known is store)
-
     def _run_batch(self, df: DataFrame, batch_id: int, times: BatchTimes) -> None:
-        outcome = self.pipeline.run(
-            df,
-            batch_id,
-            self.clock_ms,
-            None if self._query is None else self._query.of_spark,
-            self._note_begun,
-            planned_ms=self.planned_ms,
-            replayed=batch_id <= self.replay_until,
-            whole=self.versions is not None and self.versions.on_trial,
-        )
+        reached(CrashPoint.BATCH_BEGINS)
+        with spending(Phase.SOURCE):
+            batch = self._planned(df, batch_id)
+        outcome = self.pipeline.run(batch, self._note_begun)
         self._take(outcome)
+        self.limit.measured(outcome.taken, outcome.took_ms)
         newest_ms = max(self.clock.newest_ms.values(), default=None)
         work, now_ms = self.counts.user.take_work(), int(time.time() * 1000)
         self.figures.ran(RanBatch(batch_id, now_ms, newest_ms, outcome.has_input, times, work))
         if self.checkpoints is not None:
             self.checkpoints.ran()
+
+    def _planned(self, df: DataFrame, batch_id: int) -> Batch:
+        """The input of a batch; Spark has written its extent before."""
+        metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
+        return Batch(
+            df,
+            batch_id,
+            self.clock_ms,
+            tuple(offsets),
+            int(metadata.get("batchWatermarkMs", 0)),
+            self.planned_ms,
+            None if self._query is None else self._query.of_spark,
+            replayed=batch_id <= self.replay_until,
+            whole=self.versions is not None and self.versions.on_trial,
+        )
 
     def _note_begun(self) -> None:
         self._begun = True
@@ -230,7 +175,7 @@ class MicroBatchQuery(FragmentQuery):
         self.rolling.look()
         self._settle()
         self._look_at_config()
-        self._look_between_batches()
+        self.idle_clock.look()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
         if self.batch_id < self.replay_until:
@@ -249,8 +194,7 @@ class MicroBatchQuery(FragmentQuery):
 
     def _look_for_losses(self) -> None:
         if self.error is None and (lost := self.flow.loss()) is not None and self._query is not None:
-            self._is_stopping = True
-            self._query.stop()
+            self.interrupt()
             self.error = lost
 
     def _settle(self) -> None:
@@ -267,36 +211,6 @@ class MicroBatchQuery(FragmentQuery):
         config = self._config
         return Keep(config[run_keys.KEEP_LETTERS_BYTES], config[run_keys.KEEP_LETTERS_AGE])
 
-    def _look_between_batches(self) -> None:
-        """Move the clock without a message, when partitions of a source have become idle."""
-        if self.state is not FragmentState.RUNNING or self.clock.waiting_for is None:
-            return
-        now_s = time.monotonic()
-        if now_s - self._looked_s < LOOK_S or not self.turn.acquire(blocking=False):
-            return
-        self._looked_s = now_s
-        try:
-            if not self.active or not self.is_committed():
-                return
-            if self.clock.has_outgrown:
-                self._end_outgrown()
-            elif self._query is not None and self._query.waits_for_data and self.clock.looked():
-                self._move_clock()
-        finally:
-            self.turn.release()
-
-    def advance_clock(self, clock_ms: int) -> None:
-        """Move the clock to `clock_ms` without messages: the caller guarantees that no older message follows.
-
-        A fragment without sources, or one that has ended, is left as it is. Called between batches.
-        """
-        if not self.trunk.sources or self.state is not FragmentState.RUNNING:
-            return
-        with self.turn:
-            self.clock.reached(clock_ms)
-            self.clock.publish_reached(clock_ms, str(self.directory / CLOCK))
-            self._move_clock()
-
     def wait_processed(self) -> None:
         """Wait until Spark has processed all that the inputs hold now; a query that fails ends the wait.
 
@@ -306,29 +220,6 @@ class MicroBatchQuery(FragmentQuery):
         if query is not None:
             with suppress(StreamingQueryException):  # `failure` has the error in the user's terms
                 query.processAllAvailable()
-
-    def _end_outgrown(self) -> None:
-        try:
-            self.steps.check_partitions()
-        except PartitionsChangedError as error:
-            self.error = error
-        assert self._query is not None
-        self._query.stop()
-
-    def _move_clock(self) -> None:
-        self.clock.publish()  # with state, the query's own next batch gets it
-        if self.fragment.stateful is not None:
-            return
-        clock_ms = self.clock.after(0, self.inputs.offsets, ends_input=False)
-        if clock_ms is None or (self.clock_ms is not None and clock_ms <= self.clock_ms):
-            return
-        for store in self.branches.stores.values():
-            store.append_clock(clock_ms)
-        self.flow.appended()
-        self.clock_ms = self.settled_clock_ms = clock_ms
-        self._ran = (self._ran[0], clock_ms)
-        if self.checkpoints is not None:
-            self.checkpoints.ran()  # windows that the clock fires elsewhere are worth a checkpoint, too
 
     # -- the end -------------------------------------------------------------------------------------
 
@@ -340,7 +231,7 @@ class MicroBatchQuery(FragmentQuery):
             self._draining.set()  # and none may run from now on: it would never be committed
             self.clock_ms = FINAL_CLOCK_MS
             if self.has_final_batch:
-                self.pipeline.run_final(self.batch_id + 1)
+                self.counts.take(self.pipeline.run_final(self.batch_id + 1))
             for store in self.branches.stores.values():
                 store.append_clock(FINAL_CLOCK_MS)
             if not self.branches.context.transactional:

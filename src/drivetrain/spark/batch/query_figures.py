@@ -35,8 +35,8 @@ from drivetrain.core.job.fragment_figures import (
 )
 from drivetrain.core.job.latencies import Latencies
 from drivetrain.core.job.recent_partitions import RecentPartitions
-from drivetrain.spark.batch.batch_times import BatchTimes, Phase
 from drivetrain.spark.batch.user_counters import PythonWork
+from drivetrain.spark.measure.batch_times import BatchTimes, Phase
 
 _MOST_WAITING: Final = 1_000
 """Batches that wait for Spark's report, or until they are published."""

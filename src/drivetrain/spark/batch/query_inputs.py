@@ -16,9 +16,9 @@ from drivetrain.core.channel.channel_log import TrimmedError
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.offset_log import committed, entries_after
 from drivetrain.spark.connector.source import Position
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.offset_log import committed, entries_after
 
 MESSAGE_BYTES: Final = 100
 """The assumed size of a message whose real size is unknown."""

@@ -25,7 +25,7 @@ Source: the real-time mode of Apache Spark 4.1 and later.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -40,14 +40,16 @@ from drivetrain.spark.batch.batch import BatchOutcome
 from drivetrain.spark.batch.branch_frames import branch_nodes, data_of
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import FragmentQuery
-from drivetrain.spark.batch.offset_log import read_offsets
-from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
+from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.spark_engine import SparkQuery
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.operators import compile_stateless
 from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
+from drivetrain.spark.prepare.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.prepare.trunk import Trunk, newest_name
+from drivetrain.spark.session.offset_log import read_offsets
 from drivetrain.spark.session.spark_errors import refusals_named
 
 
@@ -60,8 +62,8 @@ class TooFewCoresError(UserError):
 class RealtimeQuery(FragmentQuery):
     """One fragment as a running query in real-time mode; `interval_ms` is its checkpoint interval."""
 
-    def __init__(self, *given: Any, interval_ms: int) -> None:
-        super().__init__(*given)
+    def __init__(self, parts: QueryParts, interval_ms: int) -> None:
+        super().__init__(parts)
         self._interval_ms = self.figures.trigger_ms = interval_ms
         self._sink_id = next(n.id for n in self.branches.nodes if n.operation.target is not None)
         self._sink = cast(AtLeastOnceKafka, self.branches.sinks[self._sink_id])
@@ -108,9 +110,8 @@ class RealtimeQuery(FragmentQuery):
             planned_ms = monotonic_ms() - int(progress.durationMs["triggerExecution"])
             self.steps.observe(self._newest(progress), offsets, progress.batchId, planned_ms)
             self.clock.looked()
-            self._count(progress)
             clock_ms = self.clock.after(0, offsets, ends_input=False)
-            self._take(BatchOutcome(progress.batchId, tuple(offsets), clock_ms))
+            self._take(BatchOutcome(progress.batchId, tuple(offsets), clock_ms, self._counted(progress)))
             self.settled_clock_ms = self.clock_ms
             self.steps.check_partitions()
         except DrivetrainError as error:
@@ -122,12 +123,13 @@ class RealtimeQuery(FragmentQuery):
         ids = [id for id in self.fragment.processors if newest_name(id) in observed]
         return {id: read_newest(observed[newest_name(id)].asDict()) for id in ids}
 
-    def _count(self, progress: StreamingQueryProgress) -> None:
-        observed = progress.observedMetrics
+    def _counted(self, progress: StreamingQueryProgress) -> Counts:
+        observed, counts = progress.observedMetrics, Counts()
         for id in self.fragment.processors:
             if skipped_name(id) in observed:
-                self.counts.add(self.counts.skipped, id, int(observed[skipped_name(id)].skipped or 0))
-        self.counts.add(self.counts.into, self._sink_id, max(0, progress.sink.numOutputRows))
+                counts.add(counts.skipped, id, int(observed[skipped_name(id)].skipped or 0))
+        counts.add(counts.into, self._sink_id, max(0, progress.sink.numOutputRows))
+        return counts
 
 
 def require_cores(plan: Plan, queries: dict[str, FragmentQuery], cores: int) -> None:

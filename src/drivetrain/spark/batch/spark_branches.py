@@ -26,18 +26,18 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import SEGMENTS
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.batch import Batch
-from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.branch_frames import BranchFrames, BranchNodes, branch_nodes, data_of
 from drivetrain.spark.batch.message_counts import Counts
-from drivetrain.spark.batch.small_batches import SmallBatches, observed, row_number
-from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.channel.writer import DRIVER_BYTES, write_segments
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.late import BEFORE_ALL_MS
 from drivetrain.spark.compile.tasks import TO, with_task
 from drivetrain.spark.compile.windowed import BEFORE
+from drivetrain.spark.measure.batch_times import computing
+from drivetrain.spark.measure.small_batches import SmallBatches, observed, row_number
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.spark_text import quoted
 
 log = logging.getLogger("drivetrain.messages")
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.dead_letter_store import DeadLetterStore
-from drivetrain.spark.batch.offset_log import needed_input
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.offset_log import needed_input
 
 TRIM_S = 5.0
 """How often channels are trimmed: nothing depends on it after a crash, so it need not be often."""

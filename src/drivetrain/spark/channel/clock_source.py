@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
+from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InternalError
-from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.connector.planner_process import end_with_connection
 

@@ -51,10 +51,10 @@ from drivetrain.runtime.channel.columns import PUNCT, TS, WM
 from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.segments import MessageLossError, read_segment
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.batch_limit import limited
 from drivetrain.spark.channel.clock_source import read_clock
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.connector.planner_process import end_with_connection
+from drivetrain.spark.measure.batch_limit import limited
 from drivetrain.spark.session.spark_errors import embedded
 
 if TYPE_CHECKING:

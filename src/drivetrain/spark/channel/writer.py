@@ -28,8 +28,8 @@ from drivetrain.core.channel.channel_log import Segment
 from drivetrain.errors import InternalError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
-from drivetrain.spark.batch.batch_times import computing
-from drivetrain.spark.batch.small_batches import SmallBatches, conform
+from drivetrain.spark.measure.batch_times import computing
+from drivetrain.spark.measure.small_batches import SmallBatches, conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -33,6 +33,7 @@ import msgspec
 from drivetrain.api.moments import moment_text
 from drivetrain.core.change.graph_version import state_shape
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
+from drivetrain.durable import sync, writing
 from drivetrain.errors import UserError
 from drivetrain.private_files import Writers, require_trusted_tree
 from drivetrain.runtime.channel.store import ChannelStore
@@ -41,7 +42,6 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, Savepoin
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
-from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import noted_entries
 from drivetrain.spark.checkpoints.publishing import abort_after

@@ -61,7 +61,7 @@ class SourceContext:
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_batch_rows: int | None = None
     limit_path: str | None = None
-    """The file with the share of that which the next batch may take; see `spark.batch.batch_limit`."""
+    """The file with the share of that which the next batch may take; see `spark.measure.batch_limit`."""
     spark_log: str | None = None
     """Where Spark keeps its own log of the files taken, if it is to read them: in the query's checkpoint."""
     kafka_options: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -24,8 +24,6 @@ from drivetrain.core.plan.plan import Fragment
 from drivetrain.core.replay.replay import source_time
 from drivetrain.runtime.channel.columns import PART, PUNCT, TS
 from drivetrain.runtime.checkpoints.snapshots import RELEASED
-from drivetrain.spark.batch.batch_limit import FILE as BATCH_SHARE
-from drivetrain.spark.batch.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.channel.clocked import data_only, union_clock, with_channel_clock, with_end
 from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.compile.frame import Frame
@@ -34,10 +32,12 @@ from drivetrain.spark.compile.operators import compile_stateful, compile_statele
 from drivetrain.spark.compile.python_stage import BAD
 from drivetrain.spark.compile.surroundings import StatefulPlan
 from drivetrain.spark.connector.source import OpenedSource
+from drivetrain.spark.measure.batch_limit import FILE as BATCH_SHARE
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.event_times import can_have_end_row, event_time_follows, gets_event_time
 from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
+from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.prepare.source_store import Retention
 from drivetrain.spark.prepare.stored_sources import Begin, Ingested, ingested, is_ingested
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end

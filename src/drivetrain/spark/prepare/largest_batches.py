@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.spark.batch.batch_limit import DEFAULT_BATCH_ROWS
+from drivetrain.spark.measure.batch_limit import DEFAULT_BATCH_ROWS
 from drivetrain.spark.prepare.trunk import Trunk
 
 

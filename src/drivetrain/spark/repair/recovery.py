@@ -29,7 +29,7 @@ from typing import Protocol, TypeAlias
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
-from drivetrain.spark.batch.source_clock import PartitionsChangedError
+from drivetrain.spark.prepare.source_clock import PartitionsChangedError
 from drivetrain.spark.repair.repair import Repair
 from drivetrain.spark.repair.steps import Steps, wait_done
 from drivetrain.spark.run.execution import Execution

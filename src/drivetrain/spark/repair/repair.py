@@ -48,17 +48,17 @@ from drivetrain.core.channel.lost_entries import lost_batches
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.plan.plan import PlannedChannel
 from drivetrain.errors import UserError
+from drivetrain.file_lock import FileLock
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import LossRecord, loss_record, record
 from drivetrain.runtime.channel.segments import REMADE, MessageLossError, verified
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.file_lock import FileLock
-from drivetrain.spark.batch.offset_log import batch_numbers, committed
 from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end
 from drivetrain.spark.repair.rerun_batch import BatchAgain, LostForGoodError
 from drivetrain.spark.repair.steps import Steps
+from drivetrain.spark.session.offset_log import batch_numbers, committed
 
 log = logging.getLogger("drivetrain.losses")
 

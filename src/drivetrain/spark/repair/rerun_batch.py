@@ -45,10 +45,10 @@ from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import BatchFailedError
 from drivetrain.spark.batch.message_counts import Counts
-from drivetrain.spark.batch.offset_log import batch_numbers, entries_after, read_offsets
 from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.repair.steps import Steps
+from drivetrain.spark.session.offset_log import batch_numbers, entries_after, read_offsets
 from drivetrain.spark.session.spark_errors import translated
 
 _VERSIONED = re.compile(r"(\d+)(_[^.]*)?(\..*)?")

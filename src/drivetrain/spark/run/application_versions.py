@@ -29,12 +29,12 @@ from drivetrain.errors import DrivetrainError, InputError, InternalError, UserEr
 from drivetrain.runtime.batch_versions import BatchVersions, Since
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
-from drivetrain.spark.batch.offset_log import committed
 from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
 from drivetrain.spark.prepare.compile_context import CompileContext, HandingOver
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import open_sinks, refuse_shared_targets
 from drivetrain.spark.prepare.replay_filter import replay_in
+from drivetrain.spark.session.offset_log import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -199,7 +199,7 @@ class ApplicationVersions:
             earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
                 query.versions.running = earlier
-                query.go_over(earlier)
+                query.changes.go_over(earlier)
 
     def _settle(self, noted: BatchVersions, query: MicroBatchQuery) -> None:
         """Note that the next batch runs both versions, if one hands over and the query has begun none since.

@@ -34,6 +34,7 @@ from drivetrain.core.job.run_progress import (
 )
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
+from drivetrain.durable import disk_full, is_full
 from drivetrain.errors import DrivetrainError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
@@ -42,7 +43,6 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
 from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.control_socket import ControlSocket
-from drivetrain.runtime.durable import disk_full, is_full
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError

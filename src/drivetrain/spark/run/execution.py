@@ -44,11 +44,11 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
-from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.branches import Branches, channel_store
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.realtime_query import RealtimeQuery, require_cores
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others
 from drivetrain.spark.checkpoints.participants import CheckpointBook
@@ -56,6 +56,7 @@ from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.publishing import publish_prepared
 from drivetrain.spark.checkpoints.restoring import restore_lost
 from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.largest_batches import largest_batches
@@ -199,10 +200,12 @@ class Execution:
         directory = rundir.fragment(fragment.id)
         config = RunningConfig(rundir.path, context.config)
         limit = BatchLimit(directory, largest_batches(trunk, context.config), config)
-        given = (self.engine, plan, fragment, trunk, branches, directory, readers, counts, self.flow)
+        parts = QueryParts(
+            self.engine, plan, fragment, trunk, branches, directory, readers, counts, self.flow
+        )
         if fragment.id in context.realtime:
-            return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
-        query = MicroBatchQuery(*given, limit=limit, config=config)
+            return RealtimeQuery(parts, context.config[run_keys.CHECKPOINT_INTERVAL])
+        query = MicroBatchQuery(parts, limit, config)
         files = CheckpointFiles(rundir.home)
         own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)
         query.checkpoints = self.part(own)

@@ -31,8 +31,8 @@ from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
-from drivetrain.spark.batch.source_clock import PartitionsChangedError
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.prepare.source_clock import PartitionsChangedError
 from drivetrain.spark.repair.recovery import Recoverable, Recovering, Recovery, Underway
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.session.spark_errors import StateDamagedError

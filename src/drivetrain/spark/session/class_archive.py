@@ -29,8 +29,8 @@ from pathlib import Path
 
 import pyspark
 
+from drivetrain.durable import publish, sync
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.durable import publish, sync
 from drivetrain.spark.session.cache_directory import cache_directory, make_cache_directory
 from drivetrain.spark.session.java import QUIET, java_program
 from drivetrain.spark.session.local_files import usable_jar

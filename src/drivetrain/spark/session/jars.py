@@ -32,8 +32,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
+from drivetrain.durable import publish_directory
 from drivetrain.errors import ConfigError, MissingDependencyError, UnavailableError
-from drivetrain.runtime.durable import publish_directory
 from drivetrain.spark.session.cache_directory import cache_directory
 from drivetrain.spark.session.java import java_program
 

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from pyspark import SparkConf
 
+from drivetrain.durable import publish, sync
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import require_trusted
-from drivetrain.runtime.durable import publish, sync
 from drivetrain.spark.session.cache_directory import cache_directory, make_cache_directory
 from drivetrain.spark.session.java import QUIET
 

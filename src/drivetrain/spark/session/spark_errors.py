@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from drivetrain.config.references import scrub, scrubbed
+from drivetrain.durable import is_full, means_full
 from drivetrain.errors import (
     DiskFullError,
     DrivetrainError,
@@ -29,7 +30,6 @@ from drivetrain.errors import (
     UnavailableError,
     UserError,
 )
-from drivetrain.runtime.durable import is_full, means_full
 
 _TOKEN = re.compile(r"⟦drivetrain:([A-Za-z0-9+/=]+)⟧")
 _UNSHIPPABLE = ("PicklingError", "cannot pickle", "Could not serialize object")

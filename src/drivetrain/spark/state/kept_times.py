@@ -19,8 +19,8 @@ from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.state.paged_state import BUCKETS
 from drivetrain.core.state.picture_times import PictureTimes, times_between
 from drivetrain.runtime.state_pictures import Pictures
-from drivetrain.spark.batch.offset_log import read_offsets
 from drivetrain.spark.channel.watermark import clock_of
+from drivetrain.spark.session.offset_log import read_offsets
 
 
 def clock_at(fragment: Path, batch: int) -> int:

@@ -23,8 +23,8 @@ from pyspark.cloudpickle.cloudpickle import _make_skeleton_class, _make_skeleton
 
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import Operation
+from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError
-from drivetrain.runtime.durable import write_whole, writing
 
 _FILE: Final = "operator"
 _MAKERS: Final = (_make_skeleton_class, _make_skeleton_enum)

@@ -41,7 +41,7 @@ from drivetrain.errors import DrivetrainError, InputError, UnavailableError, Use
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.state_pictures import Pictures
-from drivetrain.spark.batch.offset_log import committed
+from drivetrain.spark.session.offset_log import committed
 from drivetrain.spark.state.aggregate_state import aggregate_values, on_our_scale
 from drivetrain.spark.state.kept_times import clock_at, kept_times
 from drivetrain.spark.state.state_description import noted_operator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from arrow_frame import ArrowFrame
 
-from drivetrain.spark.batch import small_batches
+from drivetrain.spark.measure import small_batches
 
 
 @pytest.fixture(autouse=True)

@@ -169,8 +169,9 @@ from arrow_frame import ArrowFrame, rows
 from drivetrain.api import sinks
 from drivetrain.connectors.files import file_sink, rolling
 from drivetrain.connectors.opening import open_sink
-from drivetrain.runtime import durable, whole_files
-from drivetrain.spark.batch import small_batches
+from drivetrain import durable
+from drivetrain.runtime import whole_files
+from drivetrain.spark.measure import small_batches
 from drivetrain.spark.connector.sink import SinkContext
 
 small_batches.small_table = ArrowFrame.toArrow

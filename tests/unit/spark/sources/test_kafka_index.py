@@ -12,8 +12,8 @@ from drivetrain.connectors.kafka.batch_index import RECORDS, KafkaIndex, newest_
 from drivetrain.connectors.kafka.offset_store import Record
 from drivetrain.core.replay.offset_index import UNKNOWN_MS
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.batch.source_clock import newest_of_all
 from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.prepare.source_clock import newest_of_all
 
 P, Q = ("t", 0), ("t", 1)
 

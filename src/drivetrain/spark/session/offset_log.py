@@ -8,7 +8,7 @@ source.
 
 Invariant: files that Spark has finished writing are never changed here.
 
-Called by `fragment_query` and by repairs.
+Called by `fragment_query`, `micro_batch_query` and repairs.
 """
 
 from __future__ import annotations

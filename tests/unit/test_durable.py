@@ -13,21 +13,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from drivetrain import durable
 from drivetrain.config import Config
 from drivetrain.core.state.two_state import Picture
 from drivetrain.errors import DiskFullError, DrivetrainError, OutputError
-from drivetrain.runtime import durable
+from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
-from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.runtime.state_pictures import Pictures
-from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.channel.clock_source import publish_clock
+from drivetrain.spark.measure.batch_limit import BatchLimit
 
 HOLDER = """
 import sys
 from pathlib import Path
-from drivetrain.runtime.file_lock import FileLock
+from drivetrain.file_lock import FileLock
 lock = FileLock(Path(sys.argv[1]))
 print(lock.take(shared=sys.argv[2] == "shared"), flush=True)
 sys.stdin.read()

@@ -35,8 +35,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
-from drivetrain.spark.batch.batch_times import computing
-from drivetrain.spark.batch.spark_text import quoted
+from drivetrain.spark.measure.batch_times import computing
+from drivetrain.spark.session.spark_text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

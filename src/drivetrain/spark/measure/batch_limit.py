@@ -11,7 +11,7 @@ regardless of the file.
 What if we die here: the file is replaced as a whole; if it is missing, or empty after a power cut, batches
 have their full size until one has been measured.
 
-Called by: `micro_batch_query` and `pipeline` (`took`), the planning halves of channel, file and generator
+Called by: `micro_batch_query` (`measured`, `look`), and the planning halves of channel, file and generator
 readers (`limited`).
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.channel.batch_size import BatchSize
-from drivetrain.runtime.durable import write_whole, writing
+from drivetrain.durable import write_whole, writing
 from drivetrain.runtime.running_config import RunningConfig
 
 FILE = "batch-share"

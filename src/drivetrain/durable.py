@@ -76,6 +76,12 @@ def publish(aside: Path, path: Path) -> None:
     sync(path.parent)
 
 
+def publish_new(aside: Path, path: Path) -> None:
+    """Give a finished file a second name, durably; raises FileExistsError when the name is taken."""
+    os.link(aside, path)
+    sync(path.parent)
+
+
 def publish_directory(aside: Path, path: Path) -> None:
     """Give a finished directory its name, durably; the name must be free, or an empty directory."""
     os.rename(aside, path)
