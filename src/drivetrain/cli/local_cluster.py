@@ -41,7 +41,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import cluster, console, master, worker
 from drivetrain.console.addresses import ConsoleAddress, address_of
 from drivetrain.errors import UnavailableError, UserError
-from drivetrain.private_files import make_private_directory
+from drivetrain.private_files import make_private_directory, private
 from drivetrain.runtime.usable_cores import usable_cores
 
 _END_S: Final = 25.0
@@ -197,12 +197,13 @@ class LocalCluster:
                 box.process.wait()
 
     def _write_masters(self) -> None:
-        make_private_directory(LOCAL_CLUSTER_FILE.parent, "the directory that names the local cluster")
+        make_private_directory(LOCAL_CLUSTER_FILE.parent, "what names the local cluster")
         lines = ["# written by `drivetrain local`, removed at its end"]
         lines.append(f'cluster.masters = "{",".join(self.masters)}"')
         if self.secret_file is not None:
             lines.append(f"cluster.secret-file = {json.dumps(str(self.secret_file), ensure_ascii=False)}")
-        LOCAL_CLUSTER_FILE.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        with open(LOCAL_CLUSTER_FILE, "w", encoding="utf-8", opener=private) as file:
+            file.write("\n".join([*lines, ""]))
 
     def _is_written(self) -> bool:
         return LOCAL_CLUSTER_FILE.is_file() and ",".join(self.masters) in LOCAL_CLUSTER_FILE.read_text(
