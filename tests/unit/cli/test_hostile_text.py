@@ -331,13 +331,13 @@ TABLES: list[Callable[[str, Console], None]] = [
     show_batch_of,
     show_wide_batch,
     show_entries,
+    show_compared,
+    show_versions_of,
 ]
 ELSEWHERE = {"figures_view", "local"}
 """Modules whose tables are part of those of `show`, or have no text of users."""
 LINES: list[Callable[[str, Console], None]] = [
     show_errors,
-    show_compared,
-    show_versions_of,
     show_settings,
     live_lines,
     show_lines,
