@@ -6,8 +6,8 @@ readers see them: a reader that lists the directory in between would find messag
 The design: batches that count as published, but are not visible yet, wait in a hidden folder, each as the
 file that it would be if it were alone. Due batches become one file: when it has the size or the age that the
 sink declares, when its columns change, and when the run ends. Without such limits everything is due at once.
-A file has its age by the clock of the machine, which goes on while no process runs, or by the time that this
-process has known it, which cannot be set back.
+A file has its age by the clock of the machine, which also runs while no process does, or by the time that
+this process has known it, which cannot be set back.
 
     <dir>/_drivetrain/rolling/<rows>.<header>.<schema>.<name>   a waiting file: its number of rows, the bytes
                                    of its header, a checksum of its columns, and its name once visible
