@@ -25,9 +25,9 @@ coverage: setup ## measure which lines and branches of src the unit tests and si
 test: setup ## run every check: lint, types, layers, unit, simulation, integration, browser
 	@scripts/check.sh
 
-nightly: setup ## the same, with thousands of seeds, a million absurd messages, and random applications for two hours
-	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} DRIVETRAIN_FUZZ=$${DRIVETRAIN_FUZZ:-1000000} \
-		DRIVETRAIN_APPLICATIONS=$${DRIVETRAIN_APPLICATIONS:-600} \
+nightly: setup ## the same, with thousands of seeds, two million absurd messages, and random applications for seven hours
+	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} DRIVETRAIN_FUZZ=$${DRIVETRAIN_FUZZ:-2000000} \
+		DRIVETRAIN_APPLICATIONS=$${DRIVETRAIN_APPLICATIONS:-2000} \
 		scripts/check.sh --timeout 3600
 
 bench: ## run the benchmarks beside their peers (NAMES="wheel sol" ARGS="--quick")

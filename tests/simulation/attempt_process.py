@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from attempt_checks import CheckedEngine
 from shell_engine import StandInQuery
 from shell_process import SteppedPart, SteppedRecovery
+from wall_clock import WallClock
 
 from drivetrain.actor import Actor, ActorPath, ActorSystem, Message
 from drivetrain.cluster.executor.executor import Executor
@@ -132,7 +133,10 @@ class ExecutorProcess:
         preparer = Preparer(launch.app_id, launch.epoch, launch.app_master)
         self.work = Work(self.launch_file(), world.config, preparer, host, self.begin_recovery)
         self.work.flow = FlowBook(
-            world.config, epoch=launch.epoch, monotonic_s=world.monotonic_s, wall_s=world.monotonic_s
+            world.config,
+            epoch=launch.epoch,
+            monotonic_s=world.monotonic_s,
+            wall_s=WallClock(f"{world.simulation.seed} {launch.launch_id}", world.monotonic_s),
         )
         self.work.make_version = world.changer.version
         application = world.drawn.built(0)

@@ -25,6 +25,7 @@ from attempt_process import ExecutorProcess, Java, Late, java_of, started
 from shell_application import OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import StandInQuery
+from wall_clock import WallClock
 
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
 from drivetrain.cluster.app_master.app_master_messages import Setup
@@ -94,12 +95,15 @@ class AttemptWorld(World):
         self.lives: dict[str, Life] = {}
         self.locks_of: dict[Life, list[FileLock]] = {}
         self.slept_s = 0.0
+        self.wall_s = WallClock(str(simulation.seed), self.monotonic_s)
+        """Of all machines but those of executors, each of which has its own."""
         self.are_made = random.random() < 0.7 or deaths is not None
         self.settings = MANY | {
             "state.dir": str(place / "state"),
             "checkpoint.mode": "on" if self.are_made else "off",
             "checkpoint.interval": f"{random.choice((100, 300, 1000))} ms",
             "channel.window-batches": str(random.choice((2, 4, 50))),
+            "channel.max-age": "30 min" if simulation.seed % 2 else "0 ms",  # an hour later all is too old
             "app.executors": str(random.choice((1, 2, 2, 3))),
             "app.executor-slots": "4",
         }
@@ -393,6 +397,8 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
     patched.setattr(SimulatedLoop, "_keep_failure", keep_failure)
     patched.setattr(time, "monotonic", world.monotonic_s)
     patched.setattr(time, "monotonic_ns", lambda: int(world.monotonic_s() * 1e9))
+    patched.setattr(time, "time", world.wall_s)
+    patched.setattr(time, "time_ns", world.wall_s.time_ns)
     patched.setattr(time, "sleep", world.sleep)
     patched.setattr(spark_work, "PREDECESSOR_S", 0.2)  # it blocks, and nobody else goes on meanwhile
     patched.setattr(lost_java, "java_process", lambda: java_of(CURRENT_LIFE.get(), world.processes))

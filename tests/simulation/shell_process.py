@@ -192,7 +192,7 @@ class Process:
             world.random.randrange, world.source, self.is_blocked, self.while_compiling
         )
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
-        flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=lambda: world.now_s)
+        flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=world.wall_s)
         self.execution = prepare(
             self.plan, self.rundir, world.config, flow=flow, host=host, version=self.version
         )

@@ -2,7 +2,8 @@
 
 What survives is on disk: the state directory, and the target of the sinks. A kill is an exception that
 nothing catches for good: from then on the process cannot change a file any more. Between two lives, and in
-them, the disk may lose segments and entries that were not read yet, and what Spark keeps of a fragment.
+them, the disk may lose segments and entries that were not read yet, and what Spark keeps of a fragment. The
+wall clock is set forward and back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shell_application import EXTRA, OF_A_CHANGE, DrawnApplication, check_versio
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, change_in, is_bad, time_of_ms
 from shell_process import Process, has_more
+from wall_clock import WallClock
 
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion
@@ -53,6 +55,7 @@ class World:
         self.target = Target(directory / "target")
         self.target.directory.mkdir()
         self.now_s = 1_000.0
+        self.wall_s = WallClock(str(seed), lambda: self.now_s)
         self.is_dead = False
         self.is_up = False
         self.kills_left = self.random.choice((0, 2, 6, 20))
@@ -90,6 +93,7 @@ class World:
                 "checkpoint.interval": f"{self.random.choice((100, 300, 1000))} ms",
                 "checkpoint.timeout": "20 s",
                 "channel.window-batches": str(self.random.choice((2, 4, 50))),
+                "channel.max-age": "30 min" if seed % 2 else "0 ms",  # an hour later all is too old
             },
         )
         self.are_made = mode == "on"
@@ -224,6 +228,8 @@ def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growi
         with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
             patched.setattr(time, "monotonic", lambda: world.now_s)
             patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))
+            patched.setattr(time, "time", world.wall_s)
+            patched.setattr(time, "time_ns", world.wall_s.time_ns)
             patched.setattr(time, "sleep", world.sleep)
             patched.setattr(newest_bound, "AHEAD_MS", DISORDER_MS)  # all messages are of a few seconds
             patched.setattr(

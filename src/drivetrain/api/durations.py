@@ -11,12 +11,16 @@ from drivetrain.errors import GraphError
 DEFAULT_TIMEOUT: Final = "5 min"
 """How long Python waits for an application by default."""
 
+_LONGEST_DAYS: Final = 3_652_500
+"""10,000 years: what lies before and after every timestamp fits in 64 bits, in microseconds too."""
 _MILLISECONDS: Final = duration_ms()
 _MICROSECONDS: Final = duration_us()
 
 
 def milliseconds(text: str, what: str) -> int:
-    """Milliseconds of a duration with a unit; raises `GraphError` naming `what` if it is not one.
+    """Milliseconds of a duration with a unit, at most 10,000 years.
+
+    Raises `GraphError` naming `what` if it is not one.
 
     >>> milliseconds("1.5 s", "within")
     1500
@@ -25,7 +29,9 @@ def milliseconds(text: str, what: str) -> int:
 
 
 def microseconds(text: str, what: str) -> int:
-    """Microseconds of a duration with a unit; raises `GraphError` naming `what` if it is not one.
+    """Microseconds of a duration with a unit, at most 10,000 years.
+
+    Raises `GraphError` naming `what` if it is not one.
 
     >>> microseconds("100 us", "every")
     100
@@ -35,7 +41,7 @@ def microseconds(text: str, what: str) -> int:
 
 def _read(parser: Parser[int], text: str, what: str) -> int:
     try:
-        return parser.read(text)
+        value = parser.read(text)
     except ValueError as error:
         raise GraphError(
             f"cannot read {what}",
@@ -44,6 +50,15 @@ def _read(parser: Parser[int], text: str, what: str) -> int:
             got=repr(text),
             remedy="write a number and its unit",
         ) from error
+    if value > parser.read(f"{_LONGEST_DAYS} d"):
+        raise GraphError(
+            f"{what} is too long",
+            where=str(caller()),
+            expected=f"at most {_LONGEST_DAYS} d (10,000 years)",
+            got=repr(text),
+            remedy="write a shorter one",
+        )
+    return value
 
 
 def duration_text(ms: int) -> str:

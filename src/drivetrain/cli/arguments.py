@@ -17,6 +17,7 @@ import typer
 from drivetrain.config import CONFIG_VARIABLE, Config, find_key
 from drivetrain.config.catalog import cluster, run
 from drivetrain.errors import ConfigError
+from drivetrain.private_files import require_trusted
 
 DEFAULT_FILE: Final = "drivetrain.toml"
 LOCAL_CLUSTER_FILE: Final = Path(".drivetrain/cluster.toml")
@@ -86,13 +87,16 @@ def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool
     """Load this command's configuration; names in `sets` that are not keys belong to the application.
 
     With `finds_local`, masters and secret are those of the cluster that `drivetrain local` runs here, unless
-    the configuration names another one.
+    the configuration names another one. Raises UserError when others can write what names that cluster:
+    submissions, with their code, would go to their masters.
     """
     environ, file = os.environ, config_file(file)
     given = {name: raw for name, raw in sets.items() if find_key(name) is not None}
     config = Config.load(file, environ, given)
-    if not finds_local or not LOCAL_CLUSTER_FILE.is_file():
+    if not finds_local or not os.path.isfile(LOCAL_CLUSTER_FILE):  # not there, or another user's
         return config
+    for each in (LOCAL_CLUSTER_FILE.parent, LOCAL_CLUSTER_FILE):
+        require_trusted(each, "what names the local cluster")
     local = Config.load(LOCAL_CLUSTER_FILE)
     explicit = {setting.key.name for setting in config if setting.place != "default"}
     if cluster.MASTERS.name in explicit and _places(config) != _places(local):

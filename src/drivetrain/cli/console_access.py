@@ -6,6 +6,7 @@ Called by `cli.main`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,8 +92,13 @@ def _list(file: AccessFile, as_json: bool) -> None:
     if as_json:
         print_line(json.dumps(rows))
         return
+    show_entries(rows, Console())
+
+
+def show_entries(rows: Sequence[Mapping[str, str]], console: Console) -> None:
+    """Print a table of users and tokens: their `name`, `kind` and `role`."""
     table = Table()
     table.add_names("name", "kind", "role")
     for row in rows:
         table.add_row(row["name"], row["kind"], row["role"])
-    Console().print(table)
+    console.print(table)

@@ -198,7 +198,7 @@ class LocalCluster:
                 box.process.wait()
 
     def _write_masters(self) -> None:
-        make_private_directory(LOCAL_CLUSTER_FILE.parent, "the directory that names the local cluster")
+        make_private_directory(LOCAL_CLUSTER_FILE.parent, "what names the local cluster")
         lines = ["# written by `drivetrain local`, removed at its end"]
         lines.append(f'cluster.masters = "{",".join(self.masters)}"')
         if self.secret_file is not None:

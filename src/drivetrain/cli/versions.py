@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from drivetrain.api.moments import moment_text
 from drivetrain.cli.arguments import (
@@ -58,6 +58,11 @@ def versions_command(
         json.dump({"versions": [one.as_data() for one in known]}, sys.stdout)
         sys.stdout.write("\n")
         return
+    show_versions(known, Console())
+
+
+def show_versions(known: Sequence[KnownVersion], console: Console) -> None:
+    """Print a table of versions, and what is to be said of some of them."""
     table = Table()
     table.add_names("version", "since (UTC)", "by", "how", "processors", "changed", "outcome")
     for one in known:
@@ -71,7 +76,6 @@ def versions_command(
             "" if one.difference is None else changed_in_short(one.difference),
             one.outcome,
         )
-    console = Console()
     console.print(table)
     for one in known:
         number, ending = one.record.number, one.ending

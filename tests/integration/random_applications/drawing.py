@@ -8,7 +8,7 @@ from typing import Any
 
 from drivetrain.crash_points import CrashPoint
 
-from .drawing_kafka import TRANSACTION_POINTS, in_transactions, with_kafka
+from .drawing_kafka import in_transactions, with_kafka
 from .drawing_sources import draw_keys, draw_sources
 from .model import streams_of
 from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES
@@ -63,6 +63,24 @@ CHECKPOINT_POINTS = (
     CrashPoint.BEFORE_PUBLICATION,
     CrashPoint.AFTER_PUBLICATION,
 )
+KILLED_POINTS = (
+    *BATCH_POINTS,
+    *CHECKPOINT_POINTS,
+    CrashPoint.VERSION_NOTED,
+    CrashPoint.BEFORE_FINISH,
+    CrashPoint.AFTER_FINISH,
+)
+"""Those that processes of their own are killed at: a run without changes passes them, and needs no Kafka."""
+OF_CHANGES = (
+    CrashPoint.BEFORE_VERSION,
+    CrashPoint.AFTER_VERSION,
+    CrashPoint.BEFORE_OUTCOME,
+    CrashPoint.AFTER_OUTCOME,
+    CrashPoint.CHANNEL_BEGINS,
+    CrashPoint.CHANNEL_ENDS,
+    CrashPoint.FRAGMENT_LEAVES,
+)
+"""Those of changes while an application runs, which no recipe makes."""
 
 
 def recipe_of(seed: int) -> Recipe:
@@ -75,7 +93,7 @@ def recipe_of(seed: int) -> Recipe:
 
 
 def killed_recipe_of(seed: int) -> Recipe:
-    """A recipe of several fragments, to be killed in a process of its own at any crash point."""
+    """A recipe of several fragments, to be killed in processes of their own at two of `KILLED_POINTS`."""
     draw = random.Random(f"killed {seed}")
     for number in range(10_000 * (seed + 1), 10_000 * (seed + 2)):
         made = recipe_of(number)
@@ -84,14 +102,20 @@ def killed_recipe_of(seed: int) -> Recipe:
         )
         if stateful > 1 and not made.watched and sum(len(source.rows) for source in made.sources) > 20:
             break
-    points = [point for point in CrashPoint if point not in TRANSACTION_POINTS]
-    crashes = tuple((draw.choice(points).value, draw.randint(1, 4)) for _ in range(2))
+    crashes = tuple(_death(draw) for _ in range(2))
     sinks = tuple(replace(s, kind="parquet") if s.kind == "memory" else s for s in made.sinks)
     sets = {**dict(made.sets), "run.max-batch-bytes": "2 KiB"}
     if any(point in CHECKPOINT_POINTS for point, _ in crashes):
         sets |= {"checkpoint.mode": "on", "checkpoint.interval": "200 ms"}
     made = replace(made, crashes=crashes, sinks=sinks, sets=tuple(sets.items()), delivery="exactly once")
     return in_transactions(made, random.Random(f"killed in transactions {seed}"))
+
+
+def _death(draw: random.Random) -> tuple[str, int]:
+    """A point, and how often it is passed until a process dies there: each fragment finishes once."""
+    point = draw.choice(KILLED_POINTS)
+    most = 2 if point in (CrashPoint.BEFORE_FINISH, CrashPoint.AFTER_FINISH) else 4
+    return point.value, draw.randint(1, most)
 
 
 class Drawing:

@@ -190,10 +190,15 @@ def _set_aside(recipe: Recipe, result: RunResult) -> list[str]:
 # -- in a process of its own ------------------------------------------------------------------------
 
 
-def failure_of_killed(recipe: Recipe, folder: Path, name: str) -> str | None:
-    """The same in processes that die by SIGKILL at the recipe's crash points; what is left runs here."""
+def failure_of_killed(recipe: Recipe, folder: Path, name: str, deaths: list[str] | None = None) -> str | None:
+    """The same in processes that die by SIGKILL at the recipe's crash points; what is left runs here.
+
+    One that ends before its point has finished the application: it is judged, and the next point gets an
+    application of its own. Adds to `deaths` where processes died.
+    """
     file = written(recipe, folder, name)
     killed: list[str] = []
+    alive = replace(recipe, crashes=())
     for run, point in enumerate(f"{point}:{nth}" for point, nth in recipe.crashes):
         process = _process(recipe, file, {VARIABLE: point})
         try:
@@ -201,12 +206,18 @@ def failure_of_killed(recipe: Recipe, folder: Path, name: str) -> str | None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return f"run {run} did not end in {KILLED_S:.0f} s\n{process.communicate()[0].decode()[-4_000:]}"
-        if process.returncode == 0:  # the end came before the point
-            break
+        if process.returncode == 0:
+            failure = failure_of(alive, folder, file.stem, killed)
+            if failure is not None or killed:
+                return failure
+            file = written(recipe, folder, f"{name}_{run + 1}")
+            continue
         if process.returncode != -signal.SIGKILL and LATE not in output:
             return f"exit code {process.returncode}\n{output[-4_000:]}"
         killed.append(f"killed at {point}")
-    return failure_of(replace(recipe, crashes=()), folder, name, killed)
+        if deaths is not None and process.returncode == -signal.SIGKILL:
+            deaths.append(point)
+    return failure_of(alive, folder, file.stem, killed)
 
 
 def _process(recipe: Recipe, file: Path, crash: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,15 @@ def servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return started
 
 
+@pytest.fixture(scope="module")
+def deaths() -> Iterator[dict[int, list[str]]]:
+    """Where the processes of killed applications died, by seed: most of them must have died somewhere."""
+    found: dict[int, list[str]] = {}
+    yield found
+    alive = [seed for seed, died in found.items() if not died]
+    assert len(alive) <= len(found) / 4, f"nobody died in the applications of the seeds {alive}"
+
+
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_application_gives_what_the_model_says(
@@ -75,9 +84,18 @@ def test_a_random_application_gives_what_the_model_says(
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", KILLED)
 def test_a_random_application_that_is_killed_gives_what_the_model_says(
-    spark: SparkSession, folder: Path, servers: Callable[[Recipe], Recipe], seed: int
+    spark: SparkSession,
+    folder: Path,
+    servers: Callable[[Recipe], Recipe],
+    deaths: dict[int, list[str]],
+    seed: int,
 ) -> None:
-    _judge(servers(killed_recipe_of(seed)), folder, failure_of_killed)
+    died = deaths[seed] = []
+
+    def failure_when_killed(tried: Recipe, place: Path, name: str) -> str | None:
+        return failure_of_killed(tried, place, name, died)
+
+    _judge(servers(killed_recipe_of(seed)), folder, failure_when_killed)
 
 
 def _judge(recipe: Recipe, folder: Path, run: Callable[[Recipe, Path, str], str | None]) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from drivetrain.code.application_file import load_application
 from drivetrain.core.plan.planner import plan
+from drivetrain.crash_points import CrashPoint, armed, reached
 
 from . import running
-from .drawing import recipe_of
+from .drawing import KILLED_POINTS, OF_CHANGES, killed_recipe_of, recipe_of
+from .drawing_kafka import TRANSACTION_POINTS
 from .model import expected
 from .model_hash import in_sample, xxh64
 from .program import program_of
@@ -83,6 +85,16 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
     sources = {source.kind for made in known for source in made.sources}
     assert sources == {"parquet", "csv", "jsonl", "text", "items", "generate", "socket", "kafka"}
     assert any(made.watched for made in known)
+
+
+def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
+    elsewhere = {*TRANSACTION_POINTS, *OF_CHANGES}
+    assert {*KILLED_POINTS} | elsewhere == {*CrashPoint}
+    assert not {*KILLED_POINTS} & elsewhere
+    known = [killed_recipe_of(seed) for seed in range(60)]
+    drawn = {CrashPoint(point) for made in known for point, _ in made.crashes}
+    assert drawn >= {*KILLED_POINTS}
+    assert not drawn & {*OF_CHANGES}
 
 
 def test_the_model_knows_nothing_of_drivetrain() -> None:
@@ -164,18 +176,28 @@ def test_smaller_recipes_are_sound_programs() -> None:
             )
 
 
-def test_a_killed_application_goes_on_after_a_process_that_was_late(
+def test_a_killed_application_goes_on_whatever_became_of_its_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = "error: fragment step5: a Python process of Spark did not start in time"
     ends = {"killed": (-signal.SIGKILL, ""), "late": (4, late), "wrong": (4, "error: no"), "well": (0, "")}
     gone_on: list[Sequence[str]] = []  # what is left runs in this process, and is told where others died
-    monkeypatch.setattr(running, "failure_of", lambda _recipe, _folder, _name, killed: gone_on.append(killed))
+    monkeypatch.setattr(
+        running, "failure_of", lambda _recipe, _folder, _name, killed: gone_on.append((*killed,))
+    )
+    homes: list[str] = []
 
     def failure(*lives: str) -> str | None:
         left = iter(lives)
-        monkeypatch.setattr(running, "_process", lambda *_: FakeProcess(*ends[next(left)]))
-        return failure_of_killed(made, tmp_path, "killed")
+
+        def process(_recipe: Recipe, file: Path, _crash: object) -> FakeProcess:
+            homes.append(file.stem)
+            return FakeProcess(*ends[next(left)])
+
+        monkeypatch.setattr(running, "_process", process)
+        return failure_of_killed(made, tmp_path, "killed", deaths)
+
+    deaths: list[str] = []
 
     made = replace(recipe(rows=((0, "a", 1),)), crashes=(("after-sink", 1), ("before-sink", 2)))
     assert failure("killed", "late") is None
@@ -183,6 +205,11 @@ def test_a_killed_application_goes_on_after_a_process_that_was_late(
     assert [len(killed) for killed in gone_on] == [2, 1]
     assert "exit code 4" in str(failure("killed", "wrong"))
     assert len(gone_on) == 2
+    assert deaths == ["after-sink:1", "after-sink:1"]
+    homes.clear()
+    assert failure("well", "killed") is None
+    assert (homes, deaths[2:]) == (["killed", "killed_1"], ["before-sink:2"]), "it had ended: another begins"
+    assert [len(killed) for killed in gone_on[2:]] == [0, 1], "both are judged"
 
 
 class FakeProcess:
@@ -198,8 +225,6 @@ class FakeProcess:
 
 def test_crashes_come_one_after_the_other() -> None:
     crashes = Crashes((("after-sink", 2), ("before-sink", 1)))
-    from drivetrain.crash_points import CrashPoint, armed, reached
-
     with armed(crashes):
         reached(CrashPoint.BEFORE_SINK)
         reached(CrashPoint.AFTER_SINK)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,15 @@ def test_what_is_no_duration_is_refused_saying_what_it_was_for(text: object) -> 
         milliseconds(text, "the gap")  # type: ignore[arg-type]
     assert caught.value.got == repr(text)
     assert '"10 s"' in str(caught.value)
+
+
+@pytest.mark.parametrize("read", [milliseconds, microseconds])
+def test_a_duration_of_more_than_ten_thousand_years_is_refused(read: Callable[[str, str], int]) -> None:
+    assert read("3652500 d", "max_disorder") < 2**63
+    for text in ("3652501 d", "1000000000000 d"):
+        with pytest.raises(GraphError, match="max_disorder is too long") as caught:
+            read(text, "max_disorder")
+        assert (caught.value.got, caught.value.expected) == (repr(text), "at most 3652500 d (10,000 years)")
 
 
 @given(st.integers(0, 10**12))

@@ -7,6 +7,7 @@ import io
 import logging
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +19,8 @@ from scripted_cluster import world
 from drivetrain.api.graph import Graph
 from drivetrain.cli import (
     apps,
+    comparison,
+    console_access,
     dead_letters,
     doctor,
     explain,
@@ -28,6 +31,7 @@ from drivetrain.cli import (
     settings,
     show,
     state,
+    versions,
 )
 from drivetrain.cli.channel_view import channels_of
 from drivetrain.cli.finding import Finding, Verdict
@@ -39,6 +43,10 @@ from drivetrain.cluster.messages.following import ErrorView, ExecutorView, Fragm
 from drivetrain.config import Config
 from drivetrain.config.references import ScrubbingFormatter
 from drivetrain.connectors.in_process.plain_sinks import show_batch
+from drivetrain.core.change.change_stages import ChangeStage
+from drivetrain.core.change.difference import Change, Difference, Fate
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Action, Phase
@@ -58,6 +66,8 @@ from drivetrain.core.job.run_progress import (
 )
 from drivetrain.core.plan.plan import Fragment, Obstacle, Plan, PlannedChannel, PlannedOperator, PlannedSink
 from drivetrain.errors import OperatorError, UserError
+from drivetrain.runtime.graph_versions import Ending
+from drivetrain.runtime.known_versions import KnownVersion, Trial
 from drivetrain.spark.state.state_query import KeptState, States
 from drivetrain.terminal import Console, Table, Text, print_line, printable
 
@@ -197,6 +207,27 @@ def show_plan(text: str, console: Console) -> None:
     plan.show_plan(planned, console)
 
 
+def changed(text: str) -> Difference:
+    return Difference(tuple(Change(text, fate, text, text, f"{text}2") for fate in Fate))
+
+
+def show_compared(text: str, console: Console) -> None:
+    old = GraphVersion(text, {}, {})
+    comparison.show_comparison(comparison.Comparison(text, old, changed(text)), console)
+
+
+def show_versions_of(text: str, console: Console) -> None:
+    record = GraphVersion(text, {}, {}, number=1, made_by=text, at_ms=0)
+    ending = Ending(Outcome.ROLLED_BACK, 0, text, text, leaving={text: "drains"})
+    stages = (ChangeStage("compiled", 0, text),)
+    known = KnownVersion(record, changed(text), ending, True, Trial.INTERRUPTED, stages, text)
+    versions.show_versions([known], console)
+
+
+def show_entries(text: str, console: Console) -> None:
+    console_access.show_entries([{"name": text, "kind": "user", "role": "admin"}], console)
+
+
 def show_summary(text: str, console: Console) -> None:
     result = RunResult(
         text,
@@ -299,7 +330,12 @@ TABLES: list[Callable[[str, Console], None]] = [
     show_live,
     show_batch_of,
     show_wide_batch,
+    show_entries,
+    show_compared,
+    show_versions_of,
 ]
+ELSEWHERE = {"figures_view", "local"}
+"""Modules whose tables are part of those of `show`, or have no text of users."""
 LINES: list[Callable[[str, Console], None]] = [
     show_errors,
     show_settings,
@@ -309,6 +345,14 @@ LINES: list[Callable[[str, Console], None]] = [
     show_bug,
     show_logs,
 ]
+
+
+def test_every_module_that_makes_a_table_is_looked_at() -> None:
+    source = Path(__file__).read_text()
+    folder = Path(apps.__file__).parent
+    made = {file.stem for file in folder.glob("*.py") if re.search(r"\bTable\(", file.read_text())}
+    looked_at = {name for name in made if re.search(rf"\b{name}\.|\.{name} import", source)}
+    assert made - looked_at == ELSEWHERE
 
 
 def shown(view: Callable[[str, Console], None], text: str, width: int, *, terminal: bool = False) -> str:

@@ -15,15 +15,19 @@ from typing import Any
 import pytest
 
 from drivetrain.actor.disk import DirectoryDisk
+from drivetrain.cli.arguments import LOCAL_CLUSTER_FILE, load_config
 from drivetrain.cluster.worker.launch_records import Record, Records
 from drivetrain.cluster.worker.worker_logs import Logs
 from drivetrain.code.cache import CodeCache
+from drivetrain.config.catalog.cluster import MASTERS
 from drivetrain.errors import UserError
 from drivetrain.private_files import Writers, make_private_directory, private, require_trusted
 from drivetrain.runtime.checkpoints.savepoint_manifest import SavepointError
 from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint
+from drivetrain.spark.session import class_archive, jars, local_files
+from drivetrain.spark.session.cache_directory import make_cache_directory
 
 
 def mode(path: Path) -> int:
@@ -162,6 +166,99 @@ def test_a_savepoint_that_others_can_write_is_not_opened(tmp_path: Path) -> None
     place.chmod(0o700)  # nobody reaches what lies in it
     with pytest.raises(SavepointError, match="no savepoint here"):
         OpenedSavepoint(place)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of this user, made with a jar, an archive of Java's classes and a folder of jars."""
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
+    place = make_cache_directory()
+    kept(local_files.jar_path())
+    archive = class_archive.archive_path()
+    assert archive is not None
+    kept(archive)
+    kept(jars._place(PACKAGES) / "two-1.0.jar")
+    jars._place(PACKAGES).chmod(0o755)
+    return place
+
+
+PACKAGES = ["one:two:1.0"]
+
+
+def kept(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.touch(0o644)
+
+
+def used() -> tuple[bool, bool, bool]:
+    """Whether the jar, the archive and the fetched jars in the cache are used."""
+    return (
+        local_files.usable_jar() is not None,
+        class_archive.java_options() != "",
+        bool(jars.cached(PACKAGES)),
+    )
+
+
+def test_the_cache_is_made_for_its_owner_and_one_that_others_read_stays_so(cache: Path) -> None:
+    assert (mode(cache), mode(cache.parent), mode(cache.parent.parent)) == (0o700, 0o700, 0o700)
+    cache.chmod(0o755)
+    assert make_cache_directory() == cache
+    assert mode(cache) == 0o755, "root may keep it for all users of a machine"
+    assert used() == (True, True, True)
+
+
+def test_code_in_a_cache_that_others_can_write_is_not_loaded(cache: Path) -> None:
+    cache.chmod(0o777)
+    assert used() == (False, False, False)
+    for make in (make_cache_directory, lambda: jars.fetch(PACKAGES, {})):
+        with pytest.raises(UserError, match="others can write to the cache of Drivetrain") as caught:
+            make()
+        assert f"chmod -R go-w {cache}" in str(caught.value.remedy)
+
+
+def test_a_file_of_the_cache_that_others_could_have_written_is_not_loaded(cache: Path) -> None:
+    cache.chmod(0o755)
+    archive = class_archive.archive_path()
+    assert archive is not None
+    fetched = jars._place(PACKAGES)
+    for path, left in (
+        (archive, (True, False, True)),
+        (fetched, (True, True, False)),
+        (fetched / "two-1.0.jar", (True, True, False)),
+    ):
+        path.chmod(0o666 | path.stat().st_mode)
+        assert used() == left
+        path.chmod(0o755)
+        assert used() == (True, True, True)
+    fetched.chmod(0o777)
+    with pytest.raises(UserError, match="others can write to the cache of Drivetrain"):
+        jars.fetch(PACKAGES, {})
+    local_files.jar_path().chmod(0o666)
+    assert local_files.usable_jar() is None
+
+
+def test_commands_go_to_no_masters_that_others_can_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / LOCAL_CLUSTER_FILE
+    file.parent.mkdir(0o755)
+    file.touch(0o644)
+    file.write_text('cluster.masters = "example:7070"\n')
+    assert load_config(None, {})[MASTERS] == "example:7070"
+    for opened, before in ((file.parent, 0o755), (file, 0o644)):
+        opened.chmod(before | 0o022)
+        with pytest.raises(UserError, match="others can write to what names the local cluster"):
+            load_config(None, {})
+        assert load_config(None, {}, finds_local=False)
+        opened.chmod(before)
+    file.parent.chmod(0o1777)
+    with pytest.raises(UserError, match="others can write"):
+        load_config(None, {})
 
 
 def test_what_masters_and_workers_keep_is_private(tmp_path: Path) -> None:

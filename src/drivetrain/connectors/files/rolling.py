@@ -6,6 +6,8 @@ readers see them: a reader that lists the directory in between would find messag
 The design: batches that count as published, but are not visible yet, wait in a hidden folder, each as the
 file that it would be if it were alone. Due batches become one file: when it has the size or the age that the
 sink declares, when its columns change, and when the run ends. Without such limits everything is due at once.
+A file has its age by the clock of the machine, which also runs while no process does, or by the time that
+this process has known it, which cannot be set back.
 
     <dir>/_drivetrain/rolling/<rows>.<header>.<schema>.<name>   a waiting file: its number of rows, the bytes
                                    of its header, a checksum of its columns, and its name once visible
@@ -90,6 +92,8 @@ class Rolling:
         self._age_ms = age_ms
         self._stem = f"part-{sink_id}-"
         self._joining = f"{directory.joining}/{sink_id}"
+        self._known_s: dict[str, float] = {}
+        """When this process first knew the waiting files, by path: its monotonic time, in seconds."""
         self._name = re.compile(
             rf"(\d+)\.(\d+)\.([0-9a-f]+)\.({re.escape(self._stem)}"
             r"(life\d+-)?(\d{8,})(?:-to(\d{8,}))?(\.[^/]+))"
@@ -118,7 +122,9 @@ class Rolling:
         With `ends` everything is due.
         """
         self._delete_parts()
-        waiting = [one for one in self.waiting() if released is None or one.last <= released]
+        waiting = self.waiting()
+        self._known_s = {one.path: self._known_s.get(one.path, time.monotonic()) for one in waiting}
+        waiting = [one for one in waiting if released is None or one.last <= released]
         for group in self._due(waiting, ends=ends):
             one = group[0] if len(group) == 1 else self._joined(group)
             path = f"{self._directory.path}/{one.name}"
@@ -134,9 +140,14 @@ class Rolling:
                 groups.append([one])
         if not groups or ends or self._age_ms is None or _size(groups[-1]) >= self._size_bytes:
             return groups
-        if time.time_ns() // 1_000_000 - groups[-1][0].since_ms >= self._age_ms:
+        if self._age(groups[-1][0]) >= self._age_ms:
             return groups
         return groups[:-1]  # nothing can be appended to the earlier groups
+
+    def _age(self, one: Waiting) -> float:
+        """How long a file has waited at least, in ms."""
+        known_ms = (time.monotonic() - self._known_s[one.path]) * 1_000
+        return max(time.time_ns() // 1_000_000 - one.since_ms, known_ms)
 
     def _joined(self, group: Sequence[Waiting]) -> Waiting:
         """Replace several waiting files with one."""

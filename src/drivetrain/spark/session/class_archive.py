@@ -13,6 +13,7 @@ Invariants:
 
 1. No process sees a half-written archive: it gets its name by a rename.
 2. Without an archive, or with one that does not fit, everything works as before.
+3. An archive that other users could have written is not used: it is code.
 
 Called by `spark_session` and by `drivetrain warm-up`. Source: the JDK's application class-data sharing.
 """
@@ -31,7 +32,7 @@ import pyspark
 
 from drivetrain.durable import publish, sync
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.session.cache_directory import cache_directory, make_cache_directory
+from drivetrain.spark.session.cache_directory import cache_directory, is_usable, make_cache_directory
 from drivetrain.spark.session.java import QUIET, java_program
 from drivetrain.spark.session.local_files import usable_jar
 
@@ -57,7 +58,7 @@ def java_options() -> str:
     if _dump_to is not None:
         return f"-XX:ArchiveClassesAtExit={_dump_to} {QUIET}"
     path = archive_path()
-    if path is None or not path.is_file() or " " in str(path):
+    if path is None or " " in str(path) or not is_usable(path):
         return ""
     return f"-XX:SharedArchiveFile={path} -Xshare:auto {QUIET}"
 
@@ -91,6 +92,7 @@ def make() -> Path:
             )
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         shutil.move(written, aside)
+        aside.chmod(0o600)
         sync(aside)
         publish(aside, path)
     return path

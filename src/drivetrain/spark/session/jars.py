@@ -16,6 +16,7 @@ Invariants:
 
 1. A folder of the cache holds all of its packages, and each matches its pinned checksum.
 2. A second call reads nothing but a folder.
+3. A folder that other users could have written is not used: it is code.
 
 Called by `kafka_connector`, `drivetrain doctor` and the tests' broker. Source: Spark's `MavenUtils`.
 """
@@ -34,7 +35,12 @@ from xml.sax.saxutils import quoteattr
 
 from drivetrain.durable import publish_directory
 from drivetrain.errors import ConfigError, MissingDependencyError, UnavailableError
-from drivetrain.spark.session.cache_directory import cache_directory
+from drivetrain.spark.session.cache_directory import (
+    cache_directory,
+    is_usable,
+    make_cache_directory,
+    require_usable,
+)
 from drivetrain.spark.session.java import java_program
 
 TIMEOUT_S = 600
@@ -50,9 +56,12 @@ _SETTINGS = """<ivysettings>
 
 
 def cached(packages: Sequence[str]) -> list[Path] | None:
-    """The jars of these packages (`group:artifact:version`) if they were fetched before, else None."""
+    """The jars of these packages (`group:artifact:version`) if they were fetched before, else None.
+
+    None too when others could have written them.
+    """
     place = _place(packages)
-    return sorted(place.glob("*.jar")) if place.is_dir() else None
+    return sorted(place.glob("*.jar")) if is_usable(place) else None
 
 
 def fetch(packages: Sequence[str], checksums: Mapping[str, str], settings: str | None = None) -> list[Path]:
@@ -60,13 +69,15 @@ def fetch(packages: Sequence[str], checksums: Mapping[str, str], settings: str |
 
     `checksums` are the SHA-256 of jars, keyed by package; jars without one are not verified. `settings` is an
     Ivy settings file, for a mirror or a proxy. Raises `MissingDependencyError` without Java or PySpark,
-    `ConfigError` for an invalid package name, and `UnavailableError` when a package cannot be fetched.
+    `ConfigError` for an invalid package name, `UnavailableError` when a package cannot be fetched, and
+    `UserError` when others can write to the cache or to these jars in it.
     """
     there = cached(packages)
     if there is not None:
         return there
     place = _place(packages)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_cache_directory()
+    require_usable(place)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".fetching-") as scratch:
         jars = Path(scratch, "jars")
         _run_ivy(packages, Path(scratch), jars, settings)
@@ -76,7 +87,7 @@ def fetch(packages: Sequence[str], checksums: Mapping[str, str], settings: str |
         try:
             publish_directory(jars, place)
         except OSError:
-            if not place.is_dir():  # otherwise another process was faster: its jars are as good
+            if not is_usable(place):  # otherwise another process was faster: its jars are as good
                 raise
     return sorted(place.glob("*.jar"))
 

@@ -33,9 +33,8 @@ import pyspark
 from pyspark import SparkConf
 
 from drivetrain.durable import publish, sync
-from drivetrain.errors import UnavailableError, UserError
-from drivetrain.private_files import require_trusted
-from drivetrain.spark.session.cache_directory import cache_directory, make_cache_directory
+from drivetrain.errors import UnavailableError
+from drivetrain.spark.session.cache_directory import cache_directory, is_usable, make_cache_directory
 from drivetrain.spark.session.java import QUIET
 
 if TYPE_CHECKING:
@@ -60,14 +59,7 @@ def jar_path() -> Path:
 def usable_jar() -> Path | None:
     """The jar, if it exists and only this user can write to it."""
     path = jar_path()
-    if not path.is_file() or ":" in str(path):
-        return None
-    try:
-        for each in (path.parent, path):
-            require_trusted(each, "the cache of Drivetrain")
-    except UserError:
-        return None
-    return path
+    return path if ":" not in str(path) and is_usable(path) else None
 
 
 def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from arrow_frame import frame, rows
 
 from drivetrain import published_files
 from drivetrain.api import sinks
+from drivetrain.connectors.files import rolling
 from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import DiskFullError, GraphError
@@ -53,6 +56,42 @@ def test_batches_wait_until_their_file_is_old_enough_and_become_one(tmp_path: Pa
     assert list((tmp_path / "out" / "_drivetrain" / "rolling").iterdir()) == []
     told = published_files(tmp_path / "out")
     assert [Path(path).name for path in told[str(tmp_path / "out")]] == list(seen(tmp_path))
+
+
+@pytest.mark.parametrize("step_s", [-3_600, -30, 0])
+def test_results_wait_no_longer_when_the_clock_of_the_machine_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    """Files have the time of the machine when they are written; then its clock is set back."""
+    passed_s, begin_s, begin_ns = 0.0, time.monotonic(), time.time_ns()
+    clock = SimpleNamespace(
+        monotonic=lambda: begin_s + passed_s, time_ns=lambda: begin_ns + int((passed_s + step_s) * 1e9)
+    )
+    monkeypatch.setattr(rolling, "time", clock)
+    sink = opened(tmp_path)
+    for number, passed_s in enumerate((0.0, 300.0, 598.0)):  # noqa: B007 - the clock reads it
+        sink.write(rows(number), number)
+    sink.roll(2)
+    assert seen(tmp_path) == {}, "the oldest has waited for less than ten minutes"
+    passed_s = 601.0
+    sink.roll(2)
+    assert list(seen(tmp_path).values()) == [[0, 1, 2]]
+
+
+def test_a_process_shows_what_waited_before_it_though_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path).write(rows(1), 0)
+    passed_s, begin_ns = 0.0, time.time_ns() - 3_600 * 10**9
+    clock = SimpleNamespace(monotonic=lambda: passed_s, time_ns=lambda: begin_ns + int(passed_s * 1e9))
+    monkeypatch.setattr(rolling, "time", clock)
+    sink = opened(tmp_path)
+    for passed_s in (0.0, 599.0):  # noqa: B007 - the clock reads it
+        sink.roll(0)
+        assert seen(tmp_path) == {}
+    passed_s = 600.0
+    sink.roll(0)
+    assert list(seen(tmp_path).values()) == [[1]]
 
 
 def test_a_file_is_closed_when_it_is_large_enough(tmp_path: Path) -> None:
