@@ -44,6 +44,7 @@ from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.passing_operators import PassingOperators
 from drivetrain.api.processes import no_output, process
 from drivetrain.api.spelling import STREAM_WORDS, other_word
+from drivetrain.api.statements import sql
 from drivetrain.api.table import Table, require_join
 from drivetrain.api.task import Task
 from drivetrain.api.windows import Window, require_window
@@ -171,6 +172,21 @@ class Stream(PassingOperators[T], Generic[T]):
         require_names_of_columns("rename", names.values(), 'rename(new="old")')
         require_free_names(names)
         return self._add("rename", Rename(tuple(names.items())), step)
+
+    def sql(self, statement: str, *, name: str | None = None) -> Stream[Any]:
+        """The result of an SQL query over this stream, which it calls `this`: `SELECT … FROM this …`.
+
+        Without GROUP BY: expressions, WHERE and LATERAL VIEW. With GROUP BY: an aggregation, in the window of
+        `window(at, '1 hour')` or `session_window(...)`, with HAVING. `timestamp()` is a message's time.
+        Raises `GraphError`, with the operator to use, for what SQL over a stream cannot do.
+
+        >>> sales.sql("SELECT upper(item) AS item, price FROM this WHERE price > 5")
+        Stream('sql')
+        >>> sales.sql("SELECT item, count(*) AS n FROM this GROUP BY item, window(timestamp(), '1 hour')")
+        Stream('sql-select')
+        """
+        made: Stream[Any] = sql(self._app, self.id, statement, name)
+        return made
 
     # -- groups and windows ------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from drivetrain.api.operations.stateless import (
     Rename,
     Sample,
     Select,
+    SelectSql,
     Union,
 )
 from drivetrain.api.operations.windowed import (
@@ -58,6 +59,7 @@ __all__ = [
     "Rename",
     "Sample",
     "Select",
+    "SelectSql",
     "Table",
     "Top",
     "Union",

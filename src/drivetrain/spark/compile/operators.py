@@ -37,6 +37,7 @@ from drivetrain.api.operations import (
     Rename,
     Sample,
     Select,
+    SelectSql,
     Top,
     Union,
 )
@@ -47,6 +48,7 @@ from drivetrain.spark.compile import (
     late,
     named_outputs,
     persistent,
+    sql,
     stateless,
     tasks,
     top,
@@ -70,6 +72,7 @@ STATELESS: Final[Mapping[type[Operation], Stateless]] = {
     FlatMap: stateless.flat_map,
     Filter: stateless.filter_messages,
     Select: stateless.select,
+    SelectSql: sql.select_sql,
     Drop: stateless.drop,
     Rename: stateless.rename,
     EventTime: stateless.event_time,
