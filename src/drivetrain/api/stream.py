@@ -27,6 +27,7 @@ from drivetrain.api.operations import (
     AsyncMap,
     Drop,
     FlatMap,
+    JoinAsOf,
     JoinKind,
     JoinStream,
     JoinTable,
@@ -45,7 +46,7 @@ from drivetrain.api.passing_operators import PassingOperators
 from drivetrain.api.processes import no_output, process
 from drivetrain.api.spelling import STREAM_WORDS, other_word
 from drivetrain.api.statements import sql
-from drivetrain.api.table import Table, require_join
+from drivetrain.api.table import Table, require_join, require_join_as_of
 from drivetrain.api.task import Task
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
@@ -277,6 +278,41 @@ class Stream(PassingOperators[T], Generic[T]):
         within_ms = milliseconds(within, "within")
         return self._add("join", JoinStream(columns, within_ms, how), name, inputs=(self.id, other.id))
 
+    def join_as_of(
+        self,
+        versions: Stream[Any],
+        *,
+        on: str | Iterable[str] = (),
+        per: str | Iterable[str] = (),
+        how: JoinKind = "inner",
+        name: str | None = None,
+    ) -> Stream[Any]:
+        """Join each message with the newest version at its timestamp: with a table that changes.
+
+        `versions` is a stream whose messages replace earlier ones with equal `on`. A message at time t gets
+        the columns of the version with equal `on` and the largest timestamp up to t, whatever the order of
+        arrival: it waits until the clock of both streams has passed t. `per` names further columns of
+        versions: a message gets the newest version for each of their values, one result for each. Without
+        `on`, every message sees all versions, as with broadcast rules. `how="left"` also emits messages
+        without a version.
+
+        Raises `GraphError` without `on` and `per`, or for another `how`.
+
+        >>> prices = app.read(sources.json("prices/", schema="item string, at timestamp, list double",
+        ...                                event_time="at"))
+        >>> sales.join_as_of(prices.select("item", "list"), on="item", how="left", name="listed")
+        Stream('listed')
+        >>> rules = app.read(sources.json("rules/", schema="rule string, at timestamp, above double",
+        ...                               event_time="at"))
+        >>> sales.join_as_of(rules.select("rule", "above"), per="rule").filter("price > above")
+        Stream('filter')
+        """
+        columns, each = ((names,) if isinstance(names, str) else tuple(names) for names in (on, per))
+        require_join_as_of(versions, columns, each, how)
+        require_of(self._app, versions)
+        operation = JoinAsOf(columns, each, how)
+        return self._add("join_as_of", operation, name, inputs=(self.id, versions.id))
+
     # -- tasks -----------------------------------------------------------------------------------
 
     def process(
@@ -290,7 +326,8 @@ class Stream(PassingOperators[T], Generic[T]):
     ) -> Stream[U]:
         """Run a `Task` class (or a function that creates a Task) in `parallelism` instances.
 
-        A `PersistentTask` takes neither `parallelism` nor `partitioner`: it uses any number of cores.
+        A `PersistentTask` or `KeyedTask` takes neither `parallelism` nor `partitioner`: it uses any number
+        of cores.
 
         >>> class Shout(Task[str, str]):
         ...     def on_next(self, message: str) -> list[str]:
@@ -299,7 +336,7 @@ class Stream(PassingOperators[T], Generic[T]):
         Stream('Shout')
         """
         operation = process(task, parallelism, (partitioner or shuffle(),), returns)
-        if operation.persistent is not None and partitioner is not None:
+        if (operation.persistent or operation.keyed) is not None and partitioner is not None:
             raise GraphError(
                 f"{operation.task_name} already distributes messages by its key",
                 where=str(caller()),

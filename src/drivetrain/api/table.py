@@ -38,3 +38,28 @@ def require_join(how: object, *, is_table: bool) -> None:
             if is_table and how in _OF_STREAMS
             else None,
         )
+
+
+def require_join_as_of(versions: object, on: tuple[str, ...], per: tuple[str, ...], how: object) -> None:
+    """Raise `GraphError` unless a stream can be joined in this way with the versions of a table."""
+    if isinstance(versions, Table):
+        raise GraphError(
+            "a table has no versions",
+            where=f"join_as_of ({caller()})",
+            expected="a stream with event time, whose messages are the versions",
+            remedy="use join(table, on=...) for a table that does not change",
+        )
+    if not on and not per:
+        raise GraphError(
+            "join_as_of needs to know which versions replace each other",
+            where=f"join_as_of ({caller()})",
+            expected='on="column" of both streams, per="column" of the versions, or both',
+            got="neither",
+        )
+    if how not in _WITH_TABLE:
+        raise GraphError(
+            "there is no such join as of a time",
+            where=f"join_as_of ({caller()})",
+            expected=" or ".join(f'"{kind}"' for kind in _WITH_TABLE),
+            got=repr(how),
+        )

@@ -2,7 +2,7 @@
 
 from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
-from drivetrain.api.operations.stateful import Deduplicate, JoinStream, Process
+from drivetrain.api.operations.stateful import Deduplicate, JoinAsOf, JoinStream, Process
 from drivetrain.api.operations.stateless import (
     AsyncMap,
     Calls,
@@ -43,6 +43,7 @@ __all__ = [
     "Fold",
     "Function",
     "How",
+    "JoinAsOf",
     "JoinKind",
     "JoinStream",
     "JoinTable",

@@ -25,6 +25,7 @@ from drivetrain.api.operations import (
     Filter,
     FlatMap,
     Fold,
+    JoinAsOf,
     JoinStream,
     JoinTable,
     Late,
@@ -43,8 +44,10 @@ from drivetrain.api.operations import (
 )
 from drivetrain.errors import InternalError
 from drivetrain.spark.compile import (
+    as_of,
     deduplication,
     keyed,
+    keyed_tasks,
     late,
     named_outputs,
     persistent,
@@ -62,7 +65,11 @@ Stateful = Callable[[Node, Sequence[Frame], Surroundings], StatefulPlan]
 
 
 def _task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    compiled = persistent.persistent_task if node.operation.can_be_asked else keyed.stateful_task
+    operation = node.operation
+    assert isinstance(operation, Process)
+    if operation.keyed is not None:
+        return keyed_tasks.keyed_task(node, inputs, around)
+    compiled = keyed.stateful_task if operation.persistent is None else persistent.persistent_task
     return compiled(node, inputs, around)
 
 
@@ -91,6 +98,7 @@ STATEFUL: Final[Mapping[type[Operation], Stateful]] = {
     Early: windowed.early,
     Refine: windowed.refine,
     JoinStream: windowed.join_streams,
+    JoinAsOf: as_of.join_as_of,
     Deduplicate: deduplication.deduplicate,
     Fold: keyed.fold,
     Process: _task,
