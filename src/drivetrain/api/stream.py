@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from drivetrain.api.column_arguments import named_columns, require_names_of_columns
 from drivetrain.api.columns import Column, require_free_names
-from drivetrain.api.durations import milliseconds
 from drivetrain.api.early_results import early
 from drivetrain.api.functions import calls_of, function, named_after
 from drivetrain.api.graph_builder import require_of
@@ -27,10 +26,7 @@ from drivetrain.api.operations import (
     AsyncMap,
     Drop,
     FlatMap,
-    JoinAsOf,
     JoinKind,
-    JoinStream,
-    JoinTable,
     Late,
     Map,
     OnError,
@@ -46,7 +42,7 @@ from drivetrain.api.passing_operators import PassingOperators
 from drivetrain.api.processes import no_output, process
 from drivetrain.api.spelling import STREAM_WORDS, other_word
 from drivetrain.api.statements import sql
-from drivetrain.api.table import Table, require_join, require_join_as_of
+from drivetrain.api.table import Table, join, join_as_of
 from drivetrain.api.task import Task
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
@@ -263,20 +259,9 @@ class Stream(PassingOperators[T], Generic[T]):
         >>> sales.join(returns, on="item", within="30 d", name="returned")
         Stream('returned')
         """
-        columns = (on,) if isinstance(on, str) else tuple(on)
-        require_join(how, is_table=isinstance(other, Table))
+        operation = join(other, on, within, how)
         require_of(self._app, other)
-        if isinstance(other, Table):
-            return self._add("join", JoinTable(columns, how), name, inputs=(self.id, other.id))
-        if within is None:
-            raise GraphError(
-                "a join of two streams needs within=",
-                where=str(caller()),
-                expected='how far apart in event time matches may be, such as within="10 min"',
-                got="nothing: the join would have to keep all messages for ever",
-            )
-        within_ms = milliseconds(within, "within")
-        return self._add("join", JoinStream(columns, within_ms, how), name, inputs=(self.id, other.id))
+        return self._add("join", operation, name, inputs=(self.id, other.id))
 
     def join_as_of(
         self,
@@ -307,10 +292,8 @@ class Stream(PassingOperators[T], Generic[T]):
         >>> sales.join_as_of(rules.select("rule", "above"), per="rule").filter("price > above")
         Stream('filter')
         """
-        columns, each = ((names,) if isinstance(names, str) else tuple(names) for names in (on, per))
-        require_join_as_of(versions, columns, each, how)
+        operation = join_as_of(versions, on, per, how)
         require_of(self._app, versions)
-        operation = JoinAsOf(columns, each, how)
         return self._add("join_as_of", operation, name, inputs=(self.id, versions.id))
 
     # -- tasks -----------------------------------------------------------------------------------

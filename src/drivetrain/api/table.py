@@ -1,12 +1,17 @@
-"""Tables: bounded sources that are read completely, for joins."""
+"""Tables: bounded sources that are read completely, for joins; and the operations of joins.
+
+Called by `stream` and `application`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import get_args
 
+from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
-from drivetrain.api.operations import JoinKind
+from drivetrain.api.operations import JoinAsOf, JoinKind, JoinStream, JoinTable
 from drivetrain.errors import GraphError
 
 _OF_STREAMS = get_args(JoinKind)
@@ -25,7 +30,27 @@ class Table:
         self.id = id
 
 
-def require_join(how: object, *, is_table: bool) -> None:
+def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:
+    """The operation that joins a stream with a table or a stream; raises `GraphError` if it cannot be."""
+    columns, is_table = _columns(on), isinstance(other, Table)
+    _require_join(how, is_table=is_table)
+    if is_table:
+        return JoinTable(columns, how)
+    if within is None:
+        raise GraphError(
+            "a join of two streams needs within=",
+            where=str(caller()),
+            expected='how far apart in event time matches may be, such as within="10 min"',
+            got="nothing: the join would have to keep all messages for ever",
+        )
+    return JoinStream(columns, milliseconds(within, "within"), how)
+
+
+def _columns(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _require_join(how: object, *, is_table: bool) -> None:
     """Raise `GraphError` unless a stream can be joined in this way, with a table or with a stream."""
     known = _WITH_TABLE if is_table else _OF_STREAMS
     if how not in known:
@@ -40,8 +65,10 @@ def require_join(how: object, *, is_table: bool) -> None:
         )
 
 
-def require_join_as_of(versions: object, on: tuple[str, ...], per: tuple[str, ...], how: object) -> None:
-    """Raise `GraphError` unless a stream can be joined in this way with the versions of a table."""
+def join_as_of(
+    versions: object, on: str | Iterable[str], per: str | Iterable[str], how: JoinKind
+) -> JoinAsOf:
+    """The operation that joins a stream with versions; raises `GraphError` if it cannot be."""
     if isinstance(versions, Table):
         raise GraphError(
             "a table has no versions",
@@ -63,3 +90,4 @@ def require_join_as_of(versions: object, on: tuple[str, ...], per: tuple[str, ..
             expected=" or ".join(f'"{kind}"' for kind in _WITH_TABLE),
             got=repr(how),
         )
+    return JoinAsOf(_columns(on), _columns(per), how)
