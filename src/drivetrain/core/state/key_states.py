@@ -1,7 +1,7 @@
 """The typed states of a bucket of keys: values, lists and maps by name, which expire in event time.
 
 Problem: a keyed Task has several states for each key. What it writes must read the same after a crash, values
-must expire exactly, whenever the next message comes, and keys without states must take no room.
+must expire exactly, whenever the next message comes, and keys without states must take no space.
 
 Design: the states of a key are one **record**: for each name an entry, a list of entries, or a mapping to
 entries. An entry is the value in msgpack and the time at which it was written. A value is decoded with its
