@@ -122,7 +122,7 @@ def test_a_value_of_another_type_stops_the_run_with_its_state(drive: Harness) ->
             return []
 
     app = Application("wrong")
-    stream = app.read(sources.items([("a",)], schema="key string"))
+    stream = app.read(sources.items([("a", 1)], schema="key string, n bigint"))
     drive.sink(stream.process(Wrong))
     with pytest.raises(DrivetrainError, match="the state last has values of int, not 'a'"):
         drive.run(app)
