@@ -10,6 +10,7 @@ from drivetrain.api.accumulators import accumulator
 from drivetrain.api.application import Application, Processor
 from drivetrain.api.columns import Column, col, expr, lit, timestamp
 from drivetrain.api.grouped import Grouped
+from drivetrain.api.keyed_task import KeyedTask, ListState, MapState, ValueState
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.persistent import PersistentTask, State
 from drivetrain.api.spark_functions import F
@@ -23,6 +24,9 @@ __all__ = [
     "Column",
     "F",
     "Grouped",
+    "KeyedTask",
+    "ListState",
+    "MapState",
     "Monoid",
     "PersistentTask",
     "Processor",
@@ -32,6 +36,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "To",
+    "ValueState",
     "accumulator",
     "agg",
     "col",

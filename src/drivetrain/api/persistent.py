@@ -223,7 +223,7 @@ def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
             expected="on_window, which is called when one ends, or on_next",
             got="on_change",
         )
-    return Persistent(state, _keys(kind))
+    return Persistent(state, key_columns(kind))
 
 
 def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:
@@ -232,7 +232,8 @@ def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:
     return [getattr(kind, n) for n in names if getattr(kind, n) is not getattr(PersistentTask, n)]
 
 
-def _keys(kind: type[PersistentTask[Any, Any]]) -> tuple[str, ...]:
+def key_columns(kind: Any) -> tuple[str, ...]:
+    """The columns of a Task's key, none if it computes the key; raises `GraphError` without a key."""
     key = kind.key
     if callable(key):
         return ()

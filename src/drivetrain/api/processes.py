@@ -10,10 +10,12 @@ import operator
 import re
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import UnionType
 from typing import Any
 
 from drivetrain.api.functions import output_type
+from drivetrain.api.keyed_task import KeyedTask, hooks_of, keyed
 from drivetrain.api.location import caller
 from drivetrain.api.operations import Operation, Process
 from drivetrain.api.partitioners import Partitioner
@@ -49,7 +51,11 @@ def process(
             f"{kind.__name__} needs a parallelism of at least 1", where=str(where), got=str(parallelism)
         )
     if issubclass(kind, PersistentTask):
-        return _persistent(task, kind, returns)
+        made = _of_keys(task, kind, returns, written_hooks(kind))
+        return replace(made, persistent=persistence(kind))
+    if issubclass(kind, KeyedTask):
+        states = keyed(kind)
+        return replace(_of_keys(task, kind, returns, hooks_of(kind)), keyed=states)
     batched = hasattr(kind, "on_batch")
     declared = returns if returns is not None else kind.output
     if declared is None and not batched:
@@ -110,11 +116,11 @@ def _options(hook: Any) -> tuple[Any, ...]:
     return typing.get_args(element) if is_union else (element,)
 
 
-def _persistent(
-    task: Callable[[], Task[Any, Any]], kind: type[PersistentTask[Any, Any]], returns: object | None
+def _of_keys(
+    task: Callable[[], Task[Any, Any]], kind: type[Task[Any, Any]], returns: object | None, hooks: list[Any]
 ) -> Process:
+    """The operation of a Task with states by key, which has some of its hooks."""
     declared = returns if returns is not None else kind.output
-    hooks = written_hooks(kind)
     telling = [hook for hook in hooks if element_annotation(returned_annotation(hook)) is not None]
     telling.sort(key=lambda hook: set(_options(hook)) <= {To, At[To]})  # those with main results first
     telling += [hook for hook in hooks if returned_annotation(hook) is None]
@@ -133,7 +139,6 @@ def _persistent(
         (),
         stateful=True,
         batched=False,
-        persistent=persistence(kind),
         outputs=named_outputs(kind),
     )
 

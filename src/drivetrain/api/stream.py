@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from drivetrain.api.column_arguments import named_columns, require_names_of_columns
 from drivetrain.api.columns import Column, require_free_names
-from drivetrain.api.durations import milliseconds
 from drivetrain.api.early_results import early
 from drivetrain.api.functions import calls_of, function, named_after
 from drivetrain.api.graph_builder import require_of
@@ -28,8 +27,6 @@ from drivetrain.api.operations import (
     Drop,
     FlatMap,
     JoinKind,
-    JoinStream,
-    JoinTable,
     Late,
     Map,
     OnError,
@@ -44,7 +41,8 @@ from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.passing_operators import PassingOperators
 from drivetrain.api.processes import no_output, process
 from drivetrain.api.spelling import STREAM_WORDS, other_word
-from drivetrain.api.table import Table, require_join
+from drivetrain.api.statements import sql
+from drivetrain.api.table import Table, join, join_as_of
 from drivetrain.api.task import Task
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
@@ -172,6 +170,21 @@ class Stream(PassingOperators[T], Generic[T]):
         require_free_names(names)
         return self._add("rename", Rename(tuple(names.items())), step)
 
+    def sql(self, statement: str, *, name: str | None = None) -> Stream[Any]:
+        """The result of an SQL query over this stream, which it calls `this`: `SELECT … FROM this …`.
+
+        Without GROUP BY: expressions, WHERE and LATERAL VIEW. With GROUP BY: an aggregation, in the window of
+        `window(at, '1 hour')` or `session_window(...)`, with HAVING. `timestamp()` is a message's time.
+        Raises `GraphError`, with the operator to use, for what SQL over a stream cannot do.
+
+        >>> sales.sql("SELECT upper(item) AS item, price FROM this WHERE price > 5")
+        Stream('sql')
+        >>> sales.sql("SELECT item, count(*) AS n FROM this GROUP BY item, window(timestamp(), '1 hour')")
+        Stream('sql-select')
+        """
+        made: Stream[Any] = sql(self._app, self.id, statement, name)
+        return made
+
     # -- groups and windows ------------------------------------------------------------------------
 
     def group_by(self, *keys: Column | str, **named: Any) -> Grouped[Stream[Any]]:
@@ -246,20 +259,42 @@ class Stream(PassingOperators[T], Generic[T]):
         >>> sales.join(returns, on="item", within="30 d", name="returned")
         Stream('returned')
         """
-        columns = (on,) if isinstance(on, str) else tuple(on)
-        require_join(how, is_table=isinstance(other, Table))
+        operation = join(other, on, within, how)
         require_of(self._app, other)
-        if isinstance(other, Table):
-            return self._add("join", JoinTable(columns, how), name, inputs=(self.id, other.id))
-        if within is None:
-            raise GraphError(
-                "a join of two streams needs within=",
-                where=str(caller()),
-                expected='how far apart in event time matches may be, such as within="10 min"',
-                got="nothing: the join would have to keep all messages for ever",
-            )
-        within_ms = milliseconds(within, "within")
-        return self._add("join", JoinStream(columns, within_ms, how), name, inputs=(self.id, other.id))
+        return self._add("join", operation, name, inputs=(self.id, other.id))
+
+    def join_as_of(
+        self,
+        versions: Stream[Any],
+        *,
+        on: str | Iterable[str] = (),
+        per: str | Iterable[str] = (),
+        how: JoinKind = "inner",
+        name: str | None = None,
+    ) -> Stream[Any]:
+        """Join each message with the newest version at its timestamp: with a table that changes.
+
+        `versions` is a stream whose messages replace earlier ones with equal `on`. A message at time t gets
+        the columns of the version with equal `on` and the largest timestamp up to t, whatever the order of
+        arrival: it waits until the clock of both streams has passed t. `per` names further columns of
+        versions: a message gets the newest version for each of their values, one result for each. Without
+        `on`, every message sees all versions, as with broadcast rules. `how="left"` also emits messages
+        without a version.
+
+        Raises `GraphError` without `on` and `per`, or for another `how`.
+
+        >>> prices = app.read(sources.json("prices/", schema="item string, at timestamp, list double",
+        ...                                event_time="at"))
+        >>> sales.join_as_of(prices.select("item", "list"), on="item", how="left", name="listed")
+        Stream('listed')
+        >>> rules = app.read(sources.json("rules/", schema="rule string, at timestamp, above double",
+        ...                               event_time="at"))
+        >>> sales.join_as_of(rules.select("rule", "above"), per="rule").filter("price > above")
+        Stream('filter')
+        """
+        operation = join_as_of(versions, on, per, how)
+        require_of(self._app, versions)
+        return self._add("join_as_of", operation, name, inputs=(self.id, versions.id))
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -274,7 +309,8 @@ class Stream(PassingOperators[T], Generic[T]):
     ) -> Stream[U]:
         """Run a `Task` class (or a function that creates a Task) in `parallelism` instances.
 
-        A `PersistentTask` takes neither `parallelism` nor `partitioner`: it uses any number of cores.
+        A `PersistentTask` or `KeyedTask` takes neither `parallelism` nor `partitioner`: it uses any number
+        of cores.
 
         >>> class Shout(Task[str, str]):
         ...     def on_next(self, message: str) -> list[str]:
@@ -283,7 +319,7 @@ class Stream(PassingOperators[T], Generic[T]):
         Stream('Shout')
         """
         operation = process(task, parallelism, (partitioner or shuffle(),), returns)
-        if operation.persistent is not None and partitioner is not None:
+        if (operation.persistent or operation.keyed) is not None and partitioner is not None:
             raise GraphError(
                 f"{operation.task_name} already distributes messages by its key",
                 where=str(caller()),

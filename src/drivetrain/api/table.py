@@ -1,12 +1,17 @@
-"""Tables: bounded sources that are read completely, for joins."""
+"""Tables: bounded sources that are read completely, for joins; and the operations of joins.
+
+Called by `stream` and `application`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import get_args
 
+from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
-from drivetrain.api.operations import JoinKind
+from drivetrain.api.operations import JoinAsOf, JoinKind, JoinStream, JoinTable
 from drivetrain.errors import GraphError
 
 _OF_STREAMS = get_args(JoinKind)
@@ -25,7 +30,27 @@ class Table:
         self.id = id
 
 
-def require_join(how: object, *, is_table: bool) -> None:
+def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:
+    """The operation that joins a stream with a table or a stream; raises `GraphError` if it cannot be."""
+    columns, is_table = _columns(on), isinstance(other, Table)
+    _require_join(how, is_table=is_table)
+    if is_table:
+        return JoinTable(columns, how)
+    if within is None:
+        raise GraphError(
+            "a join of two streams needs within=",
+            where=str(caller()),
+            expected='how far apart in event time matches may be, such as within="10 min"',
+            got="nothing: the join would have to keep all messages for ever",
+        )
+    return JoinStream(columns, milliseconds(within, "within"), how)
+
+
+def _columns(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _require_join(how: object, *, is_table: bool) -> None:
     """Raise `GraphError` unless a stream can be joined in this way, with a table or with a stream."""
     known = _WITH_TABLE if is_table else _OF_STREAMS
     if how not in known:
@@ -38,3 +63,31 @@ def require_join(how: object, *, is_table: bool) -> None:
             if is_table and how in _OF_STREAMS
             else None,
         )
+
+
+def join_as_of(
+    versions: object, on: str | Iterable[str], per: str | Iterable[str], how: JoinKind
+) -> JoinAsOf:
+    """The operation that joins a stream with versions; raises `GraphError` if it cannot be."""
+    if isinstance(versions, Table):
+        raise GraphError(
+            "a table has no versions",
+            where=f"join_as_of ({caller()})",
+            expected="a stream with event time, whose messages are the versions",
+            remedy="use join(table, on=...) for a table that does not change",
+        )
+    if not on and not per:
+        raise GraphError(
+            "join_as_of needs to know which versions replace each other",
+            where=f"join_as_of ({caller()})",
+            expected='on="column" of both streams, per="column" of the versions, or both',
+            got="neither",
+        )
+    if how not in _WITH_TABLE:
+        raise GraphError(
+            "there is no such join as of a time",
+            where=f"join_as_of ({caller()})",
+            expected=" or ".join(f'"{kind}"' for kind in _WITH_TABLE),
+            got=repr(how),
+        )
+    return JoinAsOf(_columns(on), _columns(per), how)

@@ -111,6 +111,9 @@ def _filter(i: int, first: str, step: Filter) -> list[str]:
         body = f"return m.n is not None and m.n % {step.modulo} != {step.rest}"
         return [*_function(f"keep{i}(m)", body), f's{i} = {first}.filter(keep{i}, name="step{i}")']
     text = f'"pmod(n, {step.modulo}) <> {step.rest}"'
+    if step.how == "sql" and step.modulo == 3:
+        statement = f'"SELECT * FROM this WHERE pmod(n, 3) <> {step.rest}"'
+        return [f's{i} = {first}.sql({statement}, name="step{i}")']
     if step.how == "column":
         text = f'F.pmod("n", lit({step.modulo})) != {step.rest}'
     return [f's{i} = {first}.filter({text}, name="step{i}")']

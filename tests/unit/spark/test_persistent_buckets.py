@@ -98,8 +98,13 @@ def rows(data: list[tuple[int, Any, Any]]) -> pa.RecordBatch:
 
 
 def packs(spark: Buckets) -> dict[str, Any]:
-    given = (spark.operation, "task", spark.rules, ("key",), ("key", "n"), None, True)
-    return {"column": ColumnPack(*given), "sum": SumPack(*given), "message": MessagePack(*given)}
+    given = (spark.operation, "task", ("key",), ("key", "n"), None, True)
+    rules = spark.rules
+    return {
+        "column": ColumnPack(*given, rules),
+        "sum": SumPack(*given, rules),
+        "message": MessagePack(*given),
+    }
 
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -298,7 +303,7 @@ def test_a_monoid_of_ones_own_is_added_up_before_it_travels() -> None:
             return message.key, message.n > 5
 
     spark = Buckets(Own)
-    given = (spark.operation, "task", spark.rules, (), ("key", "n"), None, True)
+    given = (spark.operation, "task", (), ("key", "n"), None, True, spark.rules)
     batch = rows([(0, "a", n) for n in (3, 9, 1, 7)])
     [packed] = list(SumPack(*given)(iter([batch])))
     assert packed.num_rows <= 2

@@ -2,7 +2,7 @@
 
 from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
-from drivetrain.api.operations.stateful import Deduplicate, JoinStream, Process
+from drivetrain.api.operations.stateful import Deduplicate, JoinAsOf, JoinStream, Process
 from drivetrain.api.operations.stateless import (
     AsyncMap,
     Calls,
@@ -16,6 +16,7 @@ from drivetrain.api.operations.stateless import (
     Rename,
     Sample,
     Select,
+    SelectSql,
     Union,
 )
 from drivetrain.api.operations.windowed import (
@@ -42,6 +43,7 @@ __all__ = [
     "Fold",
     "Function",
     "How",
+    "JoinAsOf",
     "JoinKind",
     "JoinStream",
     "JoinTable",
@@ -58,6 +60,7 @@ __all__ = [
     "Rename",
     "Sample",
     "Select",
+    "SelectSql",
     "Table",
     "Top",
     "Union",

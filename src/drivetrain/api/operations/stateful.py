@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from drivetrain.api.durations import duration_text
+from drivetrain.api.keyed_task import Keyed
 from drivetrain.api.operations.operation import How, Operation
 from drivetrain.api.operations.stateless import JoinKind
 from drivetrain.api.partitioners import Partitioner
@@ -42,6 +43,40 @@ class JoinStream(Operation):
 
 
 @dataclass(frozen=True)
+class JoinAsOf(Operation):
+    """Joins each message with the versions that were the newest at its timestamp. Stateful.
+
+    Versions with equal `on` and `per` replace each other.
+    """
+
+    on: tuple[str, ...]
+    per: tuple[str, ...]
+    how: JoinKind
+
+    @property
+    def described(self) -> str:
+        on = f"on {', '.join(self.on)} " if self.on else ""
+        each = f" for each {', '.join(self.per)}" if self.per else ""
+        return f"{self.how} {on}with the newest{each}, as of each message"
+
+    @property
+    def runs(self) -> tuple[How, str]:
+        return "task", "messages wait for the clock as Arrow columns, in one group per bucket of keys"
+
+    @property
+    def keeps_state(self) -> bool:
+        return True
+
+    @property
+    def has_late_messages(self) -> bool:
+        return True
+
+    @property
+    def result_lag_ms(self) -> int:
+        return 1  # see spark.compile.keyed
+
+
+@dataclass(frozen=True)
 class Deduplicate(Operation):
     """Lets messages of a key pass that are farther than a span from the last one that passed. Stateful."""
 
@@ -73,7 +108,7 @@ class Deduplicate(Operation):
 class Process(Operation):
     """Runs a Task with a parallelism; `partitioners` are in the order of the node's inputs.
 
-    A persistent Task has neither: its keys decide where a message goes.
+    A persistent or keyed Task has neither: its keys decide where a message goes.
     """
 
     task: Callable[[], Task[Any, Any]]
@@ -87,6 +122,8 @@ class Process(Operation):
     persistent: Persistent | None = None
     outputs: tuple[tuple[str, MessageType], ...] = ()
     """The named outputs besides the main one, with their types."""
+    keyed: Keyed | None = None
+    """The states by name of a keyed Task."""
     hears_end: ClassVar[bool] = True
     realtime_obstacle: ClassVar[str | None] = "is a Task, which Spark would give its messages only in batches"
 
@@ -95,12 +132,16 @@ class Process(Operation):
         if self.persistent is not None:
             # The state alone: a Task with another name or parallelism can continue with it.
             return f"{self.persistent.state} by {', '.join(self.persistent.keys) or 'its own key'}"
+        if self.keyed is not None:
+            return str(self.keyed)
         return f"{self.task_name} × {self.parallelism}, by {', '.join(map(str, self.partitioners))}"
 
     @property
     def runs(self) -> tuple[How, str]:
         if self.persistent is not None:
             return "task", "a persistent Task: kept in Spark's keyed state, one group per bucket of keys"
+        if self.keyed is not None:
+            return "task", "a keyed Task: kept in Spark's keyed state, one group per bucket of keys"
         if self.stateful:
             return "task", "a stateful Task: kept in Spark's keyed state, one group per task"
         return "arrow", "a Task: one instance per Spark partition"
@@ -108,6 +149,10 @@ class Process(Operation):
     @property
     def keeps_state(self) -> bool:
         return self.stateful
+
+    @property
+    def has_late_messages(self) -> bool:
+        return self.keyed is not None and self.keyed.in_order
 
     @property
     def can_be_asked(self) -> bool:

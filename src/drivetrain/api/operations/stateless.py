@@ -152,6 +152,22 @@ class Sample(Operation):
 
 
 @dataclass(frozen=True)
+class SelectSql(Operation):
+    """Computes messages by SQL: the columns, the name of the stream, and the clauses that follow it."""
+
+    columns: str
+    alias: str
+    clauses: str
+    is_counted: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        alias = [] if self.alias == "this" else [self.alias]
+        words = ["SELECT", *self.columns.split(), "FROM this", *alias, *self.clauses.split()]
+        return " ".join(words).replace("`__ts`", "timestamp()")
+
+
+@dataclass(frozen=True)
 class Union(Operation):
     """All messages of all inputs; columns are matched by name, and may be missing if `fills` is true."""
 

@@ -14,7 +14,7 @@ Invariants:
    reads `n = 1 and` as `n = 1` under the name "and", which is never intended.
 2. Text in which Spark replaces variables (`${...}`) is not checked.
 
-Called by `api.columns`, when the first SQL text is written.
+Called by `api.columns`, when the first SQL text is written, and by `statement`.
 """
 
 from __future__ import annotations
@@ -67,13 +67,27 @@ def require_expression(text: str) -> None:
     """
     fault = fault_of(text)
     if fault is not None:
-        raise GraphError(
-            fault.what,
-            where=str(caller()),
-            expected="an SQL expression",
-            got=_marked(text, fault.at),
-            remedy=fault.remedy,
-        )
+        raise _refused(fault, text, "an SQL expression")
+
+
+def require_query(text: str) -> None:
+    """Raise `GraphError` unless Spark can read `text` as an SQL query.
+
+    >>> require_query("SELECT item FROM this WHERE price > 5")
+    """
+    # A query in parentheses is an expression, so the grammar of expressions has that of queries.
+    fault = fault_of(f"({text}\n)")
+    if fault is not None and fault.at == 0:  # our own bracket, because one of the text takes its end
+        fault = fault_of(f"({text}")
+    if fault is not None:
+        at = min(max(fault.at - 1, 0), len(text))
+        raise _refused(Fault(fault.what, at, fault.remedy), text, "an SQL query, as in SELECT … FROM this")
+
+
+def _refused(fault: Fault, text: str, expected: str) -> GraphError:
+    return GraphError(
+        fault.what, where=str(caller()), expected=expected, got=_marked(text, fault.at), remedy=fault.remedy
+    )
 
 
 def fault_of(text: str) -> Fault | None:

@@ -89,6 +89,13 @@ class PagedState:
         if self._count > _FULL * len(self._pages):
             self._double()
 
+    def discard(self, key: bytes) -> None:
+        """Remove a key, if it is there."""
+        number = self._number(key)
+        if self._page(number).pop(key, None) is not None:
+            self._count -= 1
+            self._changed.add(number)
+
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All entries, page by page; it must not be changed meanwhile."""
         for number in range(len(self._pages)):

@@ -146,7 +146,7 @@ class DeduplicateFunction:
         first = FirstOfSpan(self.span_us, kept)
         tables = [] if state.hasTimedOut else [as_table(p) for frame in frames for p in frame["payload"]]
         came = sum(table.num_rows for table in tables)
-        tables = [table.filter(pc.greater_equal(_times(table), clock_ms * 1000)) for table in tables]
+        tables = [table.filter(pc.greater_equal(times_of(table), clock_ms * 1000)) for table in tables]
         late = came - sum(table.num_rows for table in tables)
         if held:
             tables.append(as_table(held))
@@ -155,7 +155,7 @@ class DeduplicateFunction:
             _keep(state, first, None, clock_ms)
             return
         table = pa.concat_tables(tables)
-        is_due = pc.less_equal(_times(table), min(ended_by(clock_ms) * 1000, _LAST_US))
+        is_due = pc.less_equal(times_of(table), min(ended_by(clock_ms) * 1000, _LAST_US))
         passed = passing(first, table.filter(is_due))
         first.forget(clock_ms * 1000)
         _keep(state, first, table.filter(pc.invert(is_due)), clock_ms)
@@ -166,7 +166,9 @@ class DeduplicateFunction:
 
 def passing(first: FirstOfSpan, table: pa.Table) -> pa.Table:
     """The rows of a table that pass, in the order of their times."""
-    rows = zip(_times(table).to_pylist(), table.column(_KEY).to_pylist(), range(table.num_rows), strict=True)
+    rows = zip(
+        times_of(table).to_pylist(), table.column(_KEY).to_pylist(), range(table.num_rows), strict=True
+    )
     chosen = []
     for (time_us, key), alike in groupby(sorted(rows), key=lambda row: row[:2]):
         if first.passes(key, time_us):
@@ -183,7 +185,7 @@ def _keep(state: Any, first: FirstOfSpan, waiting: pa.Table | None, clock_ms: in
     """Store the state for the next call, and set its timeout to when the clock reaches the next message."""
     held, next_us = b"", first.forgets_at_us
     if waiting is not None and waiting.num_rows:
-        held, next_us = as_bytes(waiting), pc.min(_times(waiting)).as_py()
+        held, next_us = as_bytes(waiting), pc.min(times_of(waiting)).as_py()
     if next_us is None or clock_ms >= FINAL_CLOCK_MS:
         if state.exists:
             state.remove()
@@ -219,7 +221,8 @@ def as_table(content: bytes) -> pa.Table:
         return reader.read_all()
 
 
-def _times(table: pa.Table) -> pa.ChunkedArray:
+def times_of(table: pa.Table) -> pa.ChunkedArray:
+    """The timestamps of packed rows, in microseconds."""
     return table.column(TS).cast(pa.int64())
 
 

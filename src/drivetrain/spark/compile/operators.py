@@ -25,6 +25,7 @@ from drivetrain.api.operations import (
     Filter,
     FlatMap,
     Fold,
+    JoinAsOf,
     JoinStream,
     JoinTable,
     Late,
@@ -37,16 +38,20 @@ from drivetrain.api.operations import (
     Rename,
     Sample,
     Select,
+    SelectSql,
     Top,
     Union,
 )
 from drivetrain.errors import InternalError
 from drivetrain.spark.compile import (
+    as_of,
     deduplication,
     keyed,
+    keyed_tasks,
     late,
     named_outputs,
     persistent,
+    sql,
     stateless,
     tasks,
     top,
@@ -60,7 +65,11 @@ Stateful = Callable[[Node, Sequence[Frame], Surroundings], StatefulPlan]
 
 
 def _task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    compiled = persistent.persistent_task if node.operation.can_be_asked else keyed.stateful_task
+    operation = node.operation
+    assert isinstance(operation, Process)
+    if operation.keyed is not None:
+        return keyed_tasks.keyed_task(node, inputs, around)
+    compiled = keyed.stateful_task if operation.persistent is None else persistent.persistent_task
     return compiled(node, inputs, around)
 
 
@@ -70,6 +79,7 @@ STATELESS: Final[Mapping[type[Operation], Stateless]] = {
     FlatMap: stateless.flat_map,
     Filter: stateless.filter_messages,
     Select: stateless.select,
+    SelectSql: sql.select_sql,
     Drop: stateless.drop,
     Rename: stateless.rename,
     EventTime: stateless.event_time,
@@ -88,6 +98,7 @@ STATEFUL: Final[Mapping[type[Operation], Stateful]] = {
     Early: windowed.early,
     Refine: windowed.refine,
     JoinStream: windowed.join_streams,
+    JoinAsOf: as_of.join_as_of,
     Deduplicate: deduplication.deduplicate,
     Fold: keyed.fold,
     Process: _task,

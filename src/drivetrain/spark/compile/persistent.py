@@ -85,15 +85,15 @@ def _pack(node: Node, rules: StateRules[Any], columns: tuple[str, ...], frame: F
     assert isinstance(operation, Process)
     assert operation.persistent is not None
     keys = operation.persistent.keys
-    given = (operation, str(node), rules, keys, columns, frame.message, frame.timed)
+    given = (operation, str(node), keys, columns, frame.message, frame.timed)
     if not _merges_only(operation):
         return MessagePack(*given)
     tumbles = rules.window is None or rules.window.kind == "tumbling"
     # Arrow cannot group by arrays, structs and maps.
     nested = any(isinstance(frame.df.schema[key].dataType, ArrayType | StructType | MapType) for key in keys)
     if isinstance(rules.monoid, ColumnMonoid) and keys and tumbles and not nested:
-        return ColumnPack(*given)
-    return SumPack(*given)
+        return ColumnPack(*given, rules)
+    return SumPack(*given, rules)
 
 
 def _merges_only(operation: Process) -> bool:

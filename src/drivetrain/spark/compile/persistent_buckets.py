@@ -136,15 +136,17 @@ class PersistentFunction:
         if batch.results or states.late:
             yield result_row(batch.results, states.late)
 
-    def task(self, bucket: int, clock_ms: int) -> Task[Any, Any]:
-        """The instance that runs a bucket in this process, in this run."""
-        at = (self.run_id, self.id, bucket)
-        if at not in _instances:
-            for old in [other for other in _instances if other[0] != self.run_id]:
-                del _instances[old]
-            operation = replace(self.operation, parallelism=BUCKETS)
-            _instances[at] = started(operation, self.id, self.operator, bucket, clock_ms)
-        return _instances[at]
+
+def instance_of(
+    operation: Process, id: str, operator: str, run_id: str, bucket: int, clock_ms: int
+) -> Task[Any, Any]:
+    """The instance of a Task that runs a bucket of keys in this process, in this run."""
+    at = (run_id, id, bucket)
+    if at not in _instances:
+        for old in [other for other in _instances if other[0] != run_id]:
+            del _instances[old]
+        _instances[at] = started(replace(operation, parallelism=BUCKETS), id, operator, bucket, clock_ms)
+    return _instances[at]
 
 
 class _BucketBatch:
@@ -157,7 +159,9 @@ class _BucketBatch:
         self.bucket = bucket
         self.states = states
         self.clock_ms = clock_ms
-        self.task: Any = function.task(bucket, clock_ms)
+        self.task: Any = instance_of(
+            function.operation, function.id, function.operator, function.run_id, bucket, clock_ms
+        )
         kind: Any = type(self.task)
         self.running = RunningState(states, bucket, kind)
         setattr(self.task, RUNNING, self.running)

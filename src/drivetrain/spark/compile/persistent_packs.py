@@ -1,11 +1,11 @@
-"""Packs the messages of persistent Tasks by bucket of keys, before the shuffle, in Spark's workers.
+"""Packs the messages of persistent and keyed Tasks by bucket of keys, before the shuffle, in Spark's workers.
 
 If a Task only merges messages, they are reduced to one partial result per key before the shuffle: by the
 functions of a user's monoid, or by Arrow for built-in aggregations. Arrow reduces some hundred thousand
 messages at a time, and then the results of those: Python sees each key of a partition once, unless there are
 so many that they would fill the memory.
 
-Called by `persistent`, through Spark.
+Called by `persistent` and `keyed_tasks`, through Spark.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class _Pack:
 
     operation: Process
     operator: str
-    rules: StateRules[Any]
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     message: type | None
@@ -84,7 +83,10 @@ class _Pack:
 
 @dataclass(frozen=True)
 class MessagePack(_Pack):
-    """Packs messages with their timestamps by key and bucket, for Tasks that process each one."""
+    """Packs messages with their timestamps by key and bucket, for Tasks that process each one.
+
+    An entry is `(key, timestamps in µs or None without event time, messages)`.
+    """
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row per bucket that occurs in some batches."""
@@ -115,7 +117,14 @@ class MessagePack(_Pack):
 
 
 @dataclass(frozen=True)
-class SumPack(_Pack):
+class _MergingPack(_Pack):
+    """The fields of packers that merge messages."""
+
+    rules: StateRules[Any]
+
+
+@dataclass(frozen=True)
+class SumPack(_MergingPack):
     """Reduces messages by key, window and pane with the monoid's functions; packs the result by bucket."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -162,7 +171,7 @@ class SumPack(_Pack):
 
 
 @dataclass(frozen=True)
-class ColumnPack(_Pack):
+class ColumnPack(_MergingPack):
     """Reduces messages with Arrow, for built-in aggregations; packs the result by bucket."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,23 @@
+"""Which column of a stream is its event time, as far as the graph shows it.
+
+Called by `api.statements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drivetrain.api.graph import Node
+from drivetrain.api.operations import Deduplicate, Filter, Sample
+
+
+def declares_time(nodes: Mapping[str, Node], id: str, column: str) -> bool:
+    """Whether the messages after a processor have their time in a column, unchanged since it was declared.
+
+    Only operators that leave columns as they are are looked through: after others, the answer is no.
+    """
+    node = nodes[id]
+    while isinstance(node.operation, Filter | Sample | Deduplicate):
+        node = nodes[node.inputs[0]]
+    time = node.operation.assigned_time
+    return time is not None and str(time.column).lower() == column.strip("`").lower()

@@ -1,0 +1,128 @@
+"""Keyed Tasks on Spark: in order and exact with disorder, in any batches, though the run dies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from harness import Harness, at, ms
+
+from drivetrain import Application, KeyedTask, ListState, MapState, ValueState, sources, timestamp
+from drivetrain.crash_points import CrashPoint, armed
+from drivetrain.errors import DrivetrainError
+
+TTL, DELAY = 4_000, 3_000
+Event = tuple[int, str, int]
+
+
+def events(seed: int) -> list[Event]:
+    """Time (ms), key and number, out of order by less than two seconds."""
+    draw = random.Random(seed)
+    made = [(draw.randrange(60_000), f"k{draw.randrange(6)}", n) for n in range(100, 180)]
+    return sorted(made, key=lambda event: event[0] + draw.randrange(2_000))
+
+
+class Recent(KeyedTask[Any, tuple[str, str, int, list[int], int]]):
+    """What came in the last four seconds, and again three seconds after the last message."""
+
+    key = "key"
+    in_order = True
+    output = "key string, why string, at_ms bigint, recent array<bigint>, kinds int"
+    recent = ListState(int, ttl=f"{TTL} ms")
+    kinds = MapState(str, int)
+    until = ValueState(int)
+
+    def on_next(self, event: Any) -> Iterator[tuple[str, str, int, list[int], int]]:
+        self.recent.append(event.n)
+        self.kinds[str(event.n % 3)] = event.n
+        before = self.until.get()
+        if before is not None:
+            self.cancel_timer(before)
+        self.until.set(event.ms + DELAY)
+        self.set_timer(event.ms + DELAY)
+        yield event.key, "next", event.ms, self.recent.get(), len(self.kinds)
+
+    def on_timer(self, key: str, at_ms: int) -> Iterator[tuple[str, str, int, list[int], int]]:
+        yield key, "timer", at_ms, self.recent.get(), len(self.kinds)
+
+
+def wanted(made: list[Event]) -> list[tuple[Any, ...]]:
+    """The same by a loop over sorted messages."""
+    found: list[tuple[Any, ...]] = []
+    for key in {key for _, key, _ in made}:
+        mine = sorted((ms, n) for ms, k, n in made if k == key)
+        times = [*[("next", ms, i + 1) for i, (ms, _) in enumerate(mine)]]
+        times += [
+            ("timer", ms + DELAY, i + 1)
+            for i, (ms, _) in enumerate(mine)
+            if i + 1 == len(mine) or mine[i + 1][0] >= ms + DELAY
+        ]
+        for why, now, count in times:
+            recent = [n for ms, n in mine[:count] if ms + TTL > now]
+            found.append((key, why, now, recent, len({n % 3 for _, n in mine[:count]})))
+    return sorted(found)
+
+
+def application(drive: Harness, made: list[Event]) -> Application:
+    """Reads a file in each batch."""
+    directory: Path = drive.directory / "in"
+    directory.mkdir(exist_ok=True)
+    for i in range(0, len(made), 20):
+        rows = [(at(ms), key, n, ms) for ms, key, n in made[i : i + 20]]
+        types = (pa.timestamp("us", "UTC"), pa.string(), pa.int64(), pa.int64())
+        columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)]
+        pq.write_table(pa.table(columns, names=["ts", "key", "n", "ms"]), directory / f"{i:03}.parquet")
+    app = Application("recent")
+    read = app.read(sources.parquet(directory, event_time="ts", max_disorder="2 s"), name="read")
+    drive.sink(read.process(Recent, name="recent").with_columns(ts=timestamp()))
+    return app
+
+
+def found(drive: Harness) -> list[tuple[Any, ...]]:
+    rows = drive.rows()
+    assert all(ms(row["ts"]) == row["at_ms"] for row in rows), "a result has the time of its message or timer"
+    return sorted((r["key"], r["why"], r["at_ms"], r["recent"], r["kinds"]) for r in rows)
+
+
+@pytest.mark.parametrize("batch", ["1 KiB", "1 MiB"])
+def test_results_do_not_depend_on_disorder_and_batches(drive: Harness, batch: str) -> None:
+    made = events(1)
+    drive.run(application(drive, made), run__max_batch_bytes=batch)
+    assert found(drive) == wanted(made)
+
+
+def test_results_are_the_same_though_the_run_dies(drive: Harness) -> None:
+    made = events(2)
+    for point, times in [(CrashPoint.AFTER_SINK, 2), (CrashPoint.BEFORE_COMMIT, 2)]:
+        left = [times]
+
+        def die(at_point: CrashPoint, of: CrashPoint = point, left: list[int] = left) -> None:
+            left[0] -= at_point is of
+            if left[0] == 0:
+                raise RuntimeError("died")
+
+        with armed(die), pytest.raises(Exception, match="died"):
+            drive.run(application(drive, made), run__max_batch_bytes="1 KiB")
+    drive.run(application(drive, made), run__max_batch_bytes="1 KiB")
+    assert found(drive) == wanted(made)
+
+
+def test_a_value_of_another_type_stops_the_run_with_its_state(drive: Harness) -> None:
+    class Wrong(KeyedTask[Any, str]):
+        key = "key"
+        last = ValueState(int)
+
+        def on_next(self, event: Any) -> list[str]:
+            self.last.set(event.key)
+            return []
+
+    app = Application("wrong")
+    stream = app.read(sources.items([("a", 1)], schema="key string, n bigint"))
+    drive.sink(stream.process(Wrong))
+    with pytest.raises(DrivetrainError, match="the state last has values of int, not 'a'"):
+        drive.run(app)
