@@ -43,7 +43,7 @@ class CrashPoint(StrEnum):
     BEFORE_COMMIT = "before-commit"
     """A batch has run, and Spark has not committed it yet."""
     IN_TRANSACTION = "in-transaction"
-    """A batch has been sent to Kafka, and its transaction is open."""
+    """A batch has been sent to Kafka, or is in files of a table, and its transaction is not committed."""
     AFTER_TRANSACTION = "after-transaction"
     """The transaction is committed, and the state does not record it yet."""
     BEFORE_SNAPSHOT = "before-snapshot"
