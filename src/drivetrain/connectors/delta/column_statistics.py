@@ -4,7 +4,7 @@ The problem: a reader that looks for some rows skips a file whose smallest and l
 Statistics that are wrong lose rows, in any reader, without an error. Missing ones only cost time.
 
 The design: values are compared while the file is written, by Arrow. Where readers disagree about the order of
-values, or the log has no exact form for them, nothing is said: NaN and infinite numbers, decimals, binary
+values, or the log has no exact form for them, there are none: NaN and infinite numbers, decimals, binary
 and nested values. Long text is cut at its beginning for the smallest, and left out for the largest.
 
 Invariants:

@@ -100,7 +100,8 @@ class DeltaTarget:
                 self.directory, columns, mode="ignore", partition_by=list(partition_by) or None
             )
         except Exception as error:
-            raise self.meant(error) from error
+            if not library.DeltaTable.is_deltatable(self.directory):
+                raise self.meant(error) from error
         self._sync_log(-1)
         table = self.refreshed()
         if table is None:
@@ -191,7 +192,7 @@ class DeltaTarget:
 
     def _require_free(self) -> None:
         try:
-            others = [name for name in os.listdir(self.directory) if not name.startswith(".")]
+            others = [name for name in os.listdir(self.directory) if not name.startswith((".", "_"))]
         except FileNotFoundError:
             return
         if others:

@@ -76,7 +76,7 @@ def fit(batch: pa.Schema, table: pa.Schema, where: str, *, evolve: bool) -> Fit:
             expected=f"{', '.join(unfed)} among the columns {', '.join(batch.names)}",
             remedy="select such a column before the sink",
         )
-    return Fit(pa.schema(columns), tuple(added), tuple(required))
+    return Fit(nullable(pa.schema(columns)), tuple(added), tuple(required))
 
 
 def require_types(columns: pa.Schema, where: str) -> None:
@@ -132,7 +132,7 @@ def same(one: pa.DataType, other: pa.DataType) -> bool:
 
 def _fitted(field: pa.Field, wanted: pa.Field, where: str) -> pa.Field:
     if same(field.type, wanted.type):
-        if _wants_more(field.type, wanted.type):
+        if _is_strict(wanted.type):
             raise OutputError(
                 f"the table accepts no null within the column {field.name}, and the batch may have some",
                 where=where,
@@ -152,20 +152,17 @@ def _fitted(field: pa.Field, wanted: pa.Field, where: str) -> pa.Field:
     )
 
 
-def _wants_more(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a part of the table's type accepts no null where the same type of the batch may have one."""
-    if pa.types.is_map(wanted):
-        ours, theirs = [given.item_field], [wanted.item_field]
-    elif pa.types.is_struct(wanted):
-        ours, theirs = list(given), list(wanted)
-    elif _is_list(wanted):
-        ours, theirs = [given.value_field], [wanted.value_field]
+def _is_strict(kind: pa.DataType) -> bool:
+    """Whether a nested type has a part that accepts no null."""
+    if pa.types.is_map(kind):
+        parts = [kind.item_field]
+    elif pa.types.is_struct(kind):
+        parts = list(kind)
+    elif _is_list(kind):
+        parts = [kind.value_field]
     else:
         return False
-    return any(
-        (a.nullable and not b.nullable) or _wants_more(a.type, b.type)
-        for a, b in zip(ours, theirs, strict=True)
-    )
+    return any(not part.nullable or _is_strict(part.type) for part in parts)
 
 
 def _widens(narrow: pa.DataType, wide: pa.DataType) -> bool:

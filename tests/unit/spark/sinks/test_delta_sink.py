@@ -233,6 +233,29 @@ def test_commits_of_others_are_waited_for_and_no_longer_than_the_timeout(tmp_pat
     assert ids(tmp_path) == [1, 2, 3]
 
 
+def test_several_processes_may_create_the_table(tmp_path: Path) -> None:
+    """Each writes its first batch when all have seen that there is no table."""
+    together = threading.Barrier(4)
+    create = DeltaTarget.create
+
+    def created(*args: Any) -> Any:
+        together.wait(60)
+        return create(*args)
+
+    written: list[int] = []
+    with patch.object(DeltaTarget, "create", created):
+        writers = [
+            threading.Thread(target=lambda n=n: written.append(opened(tmp_path, f"s{n}").write(rows(n), 0)))  # type: ignore[misc]
+            for n in range(4)
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(60)
+    assert written == [1, 1, 1, 1]
+    assert ids(tmp_path) == [0, 1, 2, 3]
+
+
 def test_two_applications_and_a_compaction_on_one_table(tmp_path: Path) -> None:
     batches = 12
     errors: list[BaseException] = []
