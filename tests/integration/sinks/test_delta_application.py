@@ -147,6 +147,34 @@ def test_an_application_that_is_killed_between_two_effects_fills_its_tables_exac
     totals = pl.read_delta(str(tmp_path / "totals"))
     assert dict(totals.select("account", "cents").rows()) == wanted
     assert totals.height == 5
+    _requires_rows_of_the_ledger_as_a_stream(tmp_path)
     refused = CliRunner().invoke(app, ["run", str(file), *more, "--fresh"])
     assert refused.exit_code == 2
     assert "cannot be distinguished" in refused.output
+
+
+READING = """
+from pathlib import Path
+from drivetrain import Application, agg, sinks, sources, windows
+
+here = Path(__file__).parent
+app = Application("reading")
+ledger = app.read(sources.delta(here / "ledger", event_time="ts", max_disorder="1 h"))
+by_account = ledger.group_by("account").window(windows.tumbling("100 s"))
+sums = by_account.aggregate(step="sums", cents=agg.sum("cents"))
+sums.sink(sinks.delta(here / "sums"), name="to_sums")
+"""
+
+
+def _requires_rows_of_the_ledger_as_a_stream(directory: Path) -> None:
+    """Another application reads the table to its end; its windows have the sums of all rows."""
+    file = directory / "reading.py"
+    file.write_text(READING)
+    more = ["--state-dir", str(directory / "reading-state")]
+    done = CliRunner().invoke(app, ["run", str(file), *more])
+    assert done.exit_code == 0, done.output
+    found = pl.read_delta(str(directory / "sums"))
+    rows = pl.read_delta(str(directory / "ledger"))
+    wanted = rows.group_by("account", pl.col("ts").dt.truncate("100s")).agg(pl.col("cents").sum())
+    assert sorted(found.select("account", "window_start", "cents").rows()) == sorted(wanted.rows())
+    assert "DeltaRows" in CliRunner().invoke(app, ["plan", str(file)]).stdout
