@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +26,7 @@ from drivetrain.connectors.delta import appended_files, data_files
 from drivetrain.connectors.delta.delta_table import DeltaTarget
 from drivetrain.connectors.opening import open_sink
 from drivetrain.crash_points import CrashPoint, armed
-from drivetrain.errors import OutputError, UnavailableError
+from drivetrain.errors import DiskFullError, MissingDependencyError, OutputError, UnavailableError
 from drivetrain.spark.checkpoints.publishing import abort_after, publish_transaction
 from drivetrain.spark.connector.sink import SinkContext
 
@@ -388,6 +389,21 @@ def test_rules_of_a_table_are_observed_or_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="rules that this sink cannot observe") as caught:
         opened(tmp_path).validate()
     assert "delta.constraints.small" in str(caught.value)
+
+
+def test_a_missing_library_and_a_full_disk_are_reported_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = DeltaTarget(str(tmp_path), "t").meant(
+        OSError("write failed: No space left on device (os error 28)")
+    )
+    assert type(full) is DiskFullError
+    other = DeltaTarget(str(tmp_path), "t").meant(ValueError("first line\n  0: <unknown>"))
+    assert type(other) is OutputError
+    assert other.got == "first line"
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'drivetrain\[delta\]'"):
+        opened(tmp_path).validate()
 
 
 def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
