@@ -43,7 +43,7 @@ class CrashPoint(StrEnum):
     BEFORE_COMMIT = "before-commit"
     """A batch has run; Spark has not committed it yet."""
     IN_TRANSACTION = "in-transaction"
-    """A batch has been sent to Kafka; its transaction is still open."""
+    """A batch has been sent to Kafka, or is in files of a table; its transaction is still open."""
     AFTER_TRANSACTION = "after-transaction"
     """The transaction is committed; the state does not record this yet."""
     BEFORE_SNAPSHOT = "before-snapshot"

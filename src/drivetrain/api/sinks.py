@@ -33,8 +33,10 @@ from os import PathLike, fspath
 from os.path import abspath, expanduser
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from drivetrain.api.delta_sink import DeltaSink as DeltaSink
+from drivetrain.api.delta_sink import delta as delta  # re-exported with the functions of this module
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
-from drivetrain.api.kafka_sink import kafka as kafka  # re-exported with the functions of this module
+from drivetrain.api.kafka_sink import kafka as kafka
 from drivetrain.api.location import caller
 from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
 from drivetrain.api.sql_sink import SqliteSink as SqliteSink
@@ -49,6 +51,7 @@ __all__ = [
     "BatchesSink",
     "ConsoleSink",
     "CustomSink",
+    "DeltaSink",
     "FileSink",
     "KafkaSink",
     "MemorySink",
@@ -61,6 +64,7 @@ __all__ = [
     "batches",
     "console",
     "csv",
+    "delta",
     "files",
     "json",
     "kafka",
@@ -217,6 +221,7 @@ Sink: TypeAlias = (
     | KafkaSink
     | SqliteSink
     | PostgresqlSink
+    | DeltaSink
     | CustomSink
 )
 

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from drivetrain.api.columns import expr
+from drivetrain.api.delta_source import DeltaRows
+from drivetrain.api.delta_source import delta as delta  # users say sources.delta
 from drivetrain.api.durations import microseconds
 from drivetrain.api.file_sources import (
     BadRecordPolicy,
@@ -46,9 +48,9 @@ from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
 from drivetrain.errors import GraphError
 
 __all__ = [
-    "BadRecordPolicy", "CsvFiles", "CustomSource", "FileSource", "Generator", "Items", "JsonLines", "Kafka",
-    "ParquetFiles", "Schema", "Socket", "Source", "TextFiles", "csv", "generate", "items", "json", "kafka",
-    "parquet", "socket", "text",
+    "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource", "Generator", "Items",
+    "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles", "csv", "delta",
+    "generate", "items", "json", "kafka", "parquet", "socket", "text",
 ]  # fmt: skip
 
 
@@ -141,7 +143,16 @@ class CustomSource:
 
 
 Source: TypeAlias = (
-    TextFiles | CsvFiles | JsonLines | ParquetFiles | Generator | Items | Socket | Kafka | CustomSource
+    TextFiles
+    | CsvFiles
+    | JsonLines
+    | ParquetFiles
+    | Generator
+    | Items
+    | Socket
+    | Kafka
+    | DeltaRows
+    | CustomSource
 )
 
 

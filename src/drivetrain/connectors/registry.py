@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from drivetrain.connectors.delta.connector import DeltaConnector
 from drivetrain.connectors.files.connector import FilesConnector
 from drivetrain.connectors.in_process.connector import (
     ConsoleConnector,
@@ -53,6 +54,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "none": NullConnector(),
     "kafka": KafkaConnector(),
     "sql": SqlConnector(),
+    "delta": DeltaConnector(),
     "sent": SentMessagesConnector(),
 }
 

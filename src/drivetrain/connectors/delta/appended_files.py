@@ -1,0 +1,204 @@
+"""Batches that wait to be appended: data files in the table's directory, and notes that name them.
+
+The problem: a batch may wait for its checkpoint, through any crash. An attempt that dies leaves files
+that no reader sees, and a process that was taken for dead may still commit files of its own.
+
+The design: in the sink's own directory, `prepared/00000007.json` names the files of batch 7. It comes after
+the files, so a batch with a note can be committed. Files are only deleted when nobody can commit them any
+more: once this process has committed batches, all other files of the same batches are left over, because the
+table's marks refuse another commit of them. Until then, even files of an aborted batch stay.
+
+What if we die here: before the note, the batch runs again, and its next commit deletes the files. Between a
+commit and the deletion of the note, the marks show that it is published. What a process leaves that never
+commits again, the VACUUM of Delta Lake deletes.
+
+Invariants:
+
+1. A file that a commit names is never deleted here.
+2. At most one try of a batch has a note.
+
+Called by the sink of Delta tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from drivetrain.connectors.delta.data_files import DataFile, Layout, stem_of, write_batch
+from drivetrain.connectors.delta.delta_table import DeltaTarget, arrow_schema
+from drivetrain.connectors.delta.table_columns import Fit, fit
+from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.errors import OutputError
+from drivetrain.runtime.durable import sync, write_whole, writing
+from drivetrain.spark.batch.small_batches import SmallBatches
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("drivetrain.delta")
+
+
+class DamagedError(OutputError):
+    """A file of a batch that waits is missing or changed."""
+
+
+class PreparedFiles(msgspec.Struct, frozen=True):
+    """The files of a batch, the columns that they have, and what the table was when they were written."""
+
+    batch: int
+    files: tuple[DataFile, ...]
+    columns: bytes
+    partition_by: tuple[str, ...]
+    required: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows they have."""
+        return sum(file.rows for file in self.files)
+
+
+class AppendedFiles:
+    """The batches of one sink that wait to be appended to a table."""
+
+    def __init__(self, target: DeltaTarget, state_dir: str, sink_id: str, where: str) -> None:
+        self._target = target
+        self._notes = Path(state_dir).absolute() / "prepared"
+        self._sink_id = sink_id
+        self._where = where
+        self._small = SmallBatches()
+        self._has_leftovers = True
+
+    def prepare(self, df: DataFrame, batch_id: int, fit: Fit, table: DeltaTable, token: str) -> int:
+        """Write a batch, and keep a note of its files in place of an earlier one; returns its rows."""
+        layout = Layout(
+            directory=self._target.directory,
+            stem=stem_of(self._sink_id, token, batch_id),
+            columns=fit.columns,
+            partition_by=tuple(table.metadata().partition_columns),
+            required=fit.required,
+        )
+        self._has_leftovers = self._has_leftovers or self._note(batch_id).exists()
+        try:
+            files = write_batch(df, layout, self._small)
+        except BaseException:
+            self._has_leftovers = True
+            raise
+        if not files:
+            self.drop(batch_id)
+            return 0
+        batch = PreparedFiles(
+            batch_id, tuple(files), bytes(fit.columns.serialize()), layout.partition_by, layout.required
+        )
+        with writing("the note of a batch", self._notes):
+            for folder in {os.path.dirname(file.name) for file in files} | {""}:
+                sync(os.path.join(self._target.directory, folder))
+            self._notes.mkdir(parents=True, exist_ok=True)
+            write_whole(self._note(batch_id), msgspec.json.encode(batch))
+        return batch.rows
+
+    def prepared(self) -> list[int]:
+        """The batches that wait, in increasing order."""
+        try:
+            names = os.listdir(self._notes)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name.removesuffix(".json")) for name in names if not name.startswith("."))
+
+    def drop(self, batch_id: int, *, committed: bool = False) -> None:
+        """Forget a batch; unless it was committed, its files are left over."""
+        note = self._note(batch_id)
+        if note.exists():
+            note.unlink()
+            self._has_leftovers = self._has_leftovers or not committed
+
+    def commit(self, table: DeltaTable, batches: Sequence[int], marks: Mapping[str, int]) -> int:
+        """Add the files of the batches to the table in one commit, with marks; returns their rows."""
+        waiting = [msgspec.json.decode(self._note(id).read_bytes(), type=PreparedFiles) for id in batches]
+        for batch in waiting:
+            self._require_fit(batch, table)
+            self._require_files(batch)
+        reached(CrashPoint.IN_TRANSACTION)
+        self._target.commit(table, [file for batch in waiting for file in batch.files], marks)
+        reached(CrashPoint.AFTER_TRANSACTION)
+        return sum(batch.rows for batch in waiting)
+
+    def names(self, batches: Iterable[int]) -> set[str]:
+        """The names of the files of batches that wait."""
+        notes = (msgspec.json.decode(self._note(id).read_bytes(), type=PreparedFiles) for id in batches)
+        return {file.name for note in notes for file in note.files}
+
+    def clean(self, before: int, last: int, committed: set[str], token: str) -> None:
+        """Delete the files that other tries left of the batches after `before`, up to `last`.
+
+        This process has just committed these batches, with these files.
+        """
+        if not self._has_leftovers:
+            return
+        waiting = self.names(self.prepared())
+        start = stem_of(self._sink_id, token, 0).removesuffix(f"{0:08d}-")
+        kept = {os.path.basename(name) for name in committed | waiting}
+        later = False
+        for folder, folders, names in os.walk(self._target.directory):
+            folders[:] = [name for name in folders if not name.startswith("_")]
+            for name in names:
+                number, _, _ = name.removeprefix(start).partition("-")
+                if not name.startswith(start) or not number.isdigit() or name in kept:
+                    continue
+                if before < int(number) <= last:
+                    _delete(os.path.join(folder, name))
+                elif int(number) > last:
+                    later = True
+        self._has_leftovers = later
+
+    def _note(self, batch_id: int) -> Path:
+        return self._notes / f"{batch_id:08d}.json"
+
+    def _require_fit(self, batch: PreparedFiles, table: DeltaTable) -> None:
+        columns = pa.ipc.read_schema(pa.py_buffer(batch.columns))
+        now = fit(columns, arrow_schema(table), self._where, evolve=False)
+        partition_by = tuple(table.metadata().partition_columns)
+        if (
+            now.columns.equals(columns)
+            and partition_by == batch.partition_by
+            and set(now.required) <= set(batch.required)
+        ):
+            return
+        raise OutputError(
+            f"batch {batch.batch} waits to be committed, and the table's columns have changed since",
+            where=self._where,
+            expected=f"{', '.join(columns.names)}, partitioned by {', '.join(batch.partition_by) or 'none'}",
+            got=f"{', '.join(arrow_schema(table).names)}, partitioned by {', '.join(partition_by) or 'none'}",
+            remedy="give the table its earlier columns; or go back to a savepoint, or start over",
+        )
+
+    def _require_files(self, batch: PreparedFiles) -> None:
+        for file in batch.files:
+            path = os.path.join(self._target.directory, file.name)
+            try:
+                size = os.path.getsize(path)
+            except FileNotFoundError:
+                size = None
+            if size != file.size_bytes:
+                raise DamagedError(
+                    f"batch {batch.batch} waits to be committed, and one of its files is damaged",
+                    where=path,
+                    expected=f"{file.size_bytes} bytes",
+                    got="no file" if size is None else f"{size} bytes",
+                    remedy="put the file back from a copy; or go back to a savepoint, or start over with "
+                    "--fresh. A VACUUM deletes files that wait when it retains less than they wait",
+                )
+
+
+def _delete(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        log.warning("a file that no reader sees could not be deleted: %s", error)

@@ -1,0 +1,39 @@
+"""The connector of Delta tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivetrain.api.delta_sink import DeltaSink
+from drivetrain.api.delta_source import DeltaRows
+from drivetrain.connectors.delta.delta_sink import DeltaSinkWriter
+from drivetrain.connectors.delta.opened_delta import open_delta, read_delta_whole, require_table
+from drivetrain.spark.connector.connector import Connector
+from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+from drivetrain.spark.connector.source import OpenedSource, SourceContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class DeltaConnector(Connector):
+    """Tables of Delta Lake, read and written."""
+
+    sources = (DeltaRows,)
+    sinks = (DeltaSink,)
+
+    def check_source(self, source: DeltaRows) -> None:
+        """Raise `InputError` unless the table can be read."""
+        require_table(source)
+
+    def open_source(self, source: DeltaRows, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
+        """Open the table of `source`."""
+        return open_delta(source, context)
+
+    def read_whole(self, source: DeltaRows, context: SourceContext) -> DataFrame:
+        """The rows of the table when the application first started."""
+        return read_delta_whole(source, context)
+
+    def open_sink(self, sink: DeltaSink, context: SinkContext) -> SinkWriter:
+        """The writer to a table."""
+        return DeltaSinkWriter(sink, context)

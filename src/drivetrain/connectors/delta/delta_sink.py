@@ -1,0 +1,275 @@
+"""The Delta sink: rows in a table, once, whichever process dies, and whichever is taken for dead and is not.
+
+The problem: a batch is computed by Spark, and becomes visible by a commit of the table, to which others
+commit, too: other applications, and compactions.
+
+The design: a batch is prepared first (files that nothing names yet, or rows in the outbox). Publishing looks
+at the newest version of the table, leaves out the batches that its marks have already, and commits the others
+in one step with new marks (see `table_marks`). If another commit came first, it looks again. Without
+checkpoints that happens for each batch, with them for all batches of a checkpoint.
+
+What if we die here: before the commit nothing has happened, and the batch waits or runs again; after it, the
+marks show that the batch is there.
+
+Invariants:
+
+1. A batch is published, completely, exactly if the table's marks say so.
+2. The table is created, and gets columns, before a batch is prepared; a batch that does not fit fails first.
+
+Called by the engine. Source: Delta's protocol; the idempotent writes of its streaming sinks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from drivetrain.api.delta_sink import DeltaSink
+from drivetrain.api.sinks import Guarantee
+from drivetrain.connectors.delta.appended_files import AppendedFiles, DamagedError
+from drivetrain.connectors.delta.delta_table import (
+    ConflictError,
+    DeltaTarget,
+    arrow_schema,
+    require_appendable,
+)
+from drivetrain.connectors.delta.partition_values import require_partitions
+from drivetrain.connectors.delta.table_columns import Fit, fit, nullable, require_columns, require_types
+from drivetrain.connectors.delta.table_marks import NOBODY, Marks
+from drivetrain.connectors.delta.upserted_rows import UpsertedRows
+from drivetrain.connectors.outbox import Outbox
+from drivetrain.core.checkpoint.publication import NONE
+from drivetrain.errors import OutputError
+from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("drivetrain.delta")
+
+Result = TypeVar("Result")
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+
+
+class DeltaSinkWriter:
+    """Writes the batches of one Delta sink; see the module docstring."""
+
+    guarantee: Guarantee = "exactly once"
+
+    def __init__(self, sink: DeltaSink, context: SinkContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._target = DeltaTarget(sink.path, sink.name)
+        self._outbox = Outbox(context.state_dir, context.sink_id)
+        self._appended = AppendedFiles(self._target, context.state_dir, context.sink_id, sink.name)
+        self._upserted = UpsertedRows(self._target, self._outbox, sink.key, sink.newest, sink.name)
+        self._schema: StructType | None = None
+        self._last: int | None = None
+        """The last published batch, as far as this process knows; None until it has looked."""
+        self._had = False
+        self._token: str | None = None
+
+    @property
+    def group(self) -> str:
+        """The table and this sink: tables have no commits in common, nor have two sinks of one table."""
+        return f"delta:{self._target.directory}#{self._context.sink_id}"
+
+    # -- before anything runs --------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise unless the table can be ours, or can be created, and our rows belong to this state."""
+        table = self._target.refreshed()
+        if table is None:
+            self._target.require_writable()
+        else:
+            require_appendable(table, self._sink.name)
+            self._require_partitions(table)
+            self._published(table)
+
+    def check_fresh(self) -> None:
+        """Raise `OutputError` when rows were published, unless the sink says what to do with them."""
+        table = self._target.refreshed()
+        if self._on_fresh() == "refuse" and table is not None and self._is_marked(table):
+            raise OutputError(
+                "the table has rows of this application, which cannot be distinguished from others",
+                where=self._sink.name,
+                got=f"batches up to {table.transaction_version(self._marks().batch)} were published",
+                remedy='choose what --fresh does with them: on_fresh="empty" in the sink removes all rows of '
+                'the table, on_fresh="keep" leaves them',
+            )
+
+    def fresh(self) -> None:
+        """Forget what was published, and remove the rows if the sink is declared so."""
+        for batch in self.prepared():
+            self.abort(batch)
+        marks = self._marks().forgotten()
+
+        def forget() -> None:
+            table = self._target.refreshed()
+            if table is not None and self._on_fresh() == "empty":
+                self._target.empty(table, marks)
+            elif table is not None and self._is_marked(table):
+                self._target.commit(table, [], marks)
+
+        self._repeated(forget)
+        self._outbox.forget()
+        self._last, self._had, self._token = None, False, None
+
+    # -- batches ---------------------------------------------------------------------------------------
+
+    def write(self, df: DataFrame, batch_id: int) -> int:
+        """Publish the rows of a batch and return their number; 0 if it was published before."""
+        self.prepare(df, batch_id)
+        id = self._context.sink_id
+        return self.publish(batch_id, {id: batch_id}, {id: self})[id]
+
+    def prepare(self, df: DataFrame, batch_id: int) -> int:
+        """Keep the rows of a batch unseen, replacing an earlier try; returns their number."""
+        if self._last is not None and batch_id <= self._last:
+            return 0
+        table, fitted = self._fit(df.schema)
+        if batch_id <= self._published(table):
+            return 0
+        if self._sink.mode == "append":
+            return self._appended.prepare(df, batch_id, fitted, table, self._marks().token)
+        return self._upserted.prepare(df, batch_id)
+
+    def prepared(self) -> list[int]:
+        """The prepared batches, in increasing order."""
+        return self._appended.prepared() if self._sink.mode == "append" else self._outbox.batches()
+
+    def abort(self, batch_id: int) -> None:
+        """Drop a prepared batch."""
+        self._drop(batch_id, committed=False)
+
+    def publish(
+        self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
+    ) -> dict[str, int]:
+        """Commit the prepared batches of each sink up to its last one; the group has one sink."""
+        group = cast("Mapping[str, DeltaSinkWriter]", sinks)
+        return {id: sink._publish(last[id]) for id, sink in group.items() if id in last}
+
+    # -- implementation --------------------------------------------------------------------------------
+
+    def _publish(self, last: int) -> int:
+        waiting = [batch for batch in self.prepared() if batch <= last]
+        if not waiting:
+            return 0
+        rows, left, before = self._repeated(lambda: self._commit(waiting))
+        names = self._appended.names(left) if self._sink.mode == "append" else set()
+        for batch in waiting:
+            self._drop(batch, committed=batch in left)
+        if left and self._sink.mode == "append":
+            self._appended.clean(before, left[-1], names, self._marks().token)
+        return rows
+
+    def _commit(self, waiting: list[int]) -> tuple[int, list[int], int]:
+        """Commit the batches that are not published: their rows, which they are, and the last before them."""
+        table = self._target.refreshed()
+        if table is None:
+            raise OutputError(
+                "the table is gone",
+                where=self._sink.name,
+                expected=f"the table for which the batches {waiting[0]} to {waiting[-1]} wait",
+                remedy="put it back; or start over with --fresh",
+            )
+        before = self._published(table)
+        left = [batch for batch in waiting if batch > before]
+        if not left:
+            return 0, [], before
+        how = self._appended if self._sink.mode == "append" else self._upserted
+        try:
+            rows = how.commit(table, left, self._marks().after(left[-1]))
+        except DamagedError:
+            newest = self._target.refreshed()
+            if newest is not None and self._published(newest) > before:
+                raise ConflictError("another process has published the batch") from None
+            raise
+        self._last, self._had = left[-1], True
+        return rows, left, before
+
+    def _repeated(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, which is done again while commits of others come first."""
+        until_s = time.monotonic() + self._sink.timeout_ms / 1000
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return work()
+            except ConflictError as error:
+                if time.monotonic() + pause_s > until_s:
+                    raise self._target.busy(error) from error
+                log.info("%s: %s; looking again", self._sink.name, error)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _fit(self, schema: StructType) -> tuple[DeltaTable, Fit]:
+        """The table, created if it is missing, and how rows of this schema are written to it."""
+        sink = self._sink
+        columns = to_arrow_schema(schema, timezone="UTC")
+        if self._schema != schema:
+            require_columns(columns.names, sink.partition_by, sink.name, "partition_by=")
+            require_columns(columns.names, sink.key, sink.name, "key=")
+            require_columns(columns.names, [sink.newest] if sink.newest else [], sink.name, "newest=")
+            require_partitions(columns, sink.partition_by, sink.name)
+            require_types(columns, sink.name)
+            self._schema = schema
+
+        def fitted() -> tuple[DeltaTable, Fit]:
+            table = self._target.refreshed()
+            if table is None:
+                table = self._target.create(nullable(columns), sink.partition_by)
+            require_appendable(table, sink.name)
+            self._require_partitions(table)
+            found = fit(columns, arrow_schema(table), sink.name, evolve=sink.evolve)
+            if found.added:
+                self._target.add_columns(table, found.added)
+                return fitted()
+            return table, found
+
+        return self._repeated(fitted)
+
+    def _require_partitions(self, table: DeltaTable) -> None:
+        wanted, found = self._sink.partition_by, tuple(table.metadata().partition_columns)
+        if wanted and wanted != found:
+            raise OutputError(
+                "the table has other partitions",
+                where=self._sink.name,
+                expected=", ".join(wanted),
+                got=", ".join(found) or "none",
+                remedy="leave partition_by out of the sink, which then follows the table",
+            )
+
+    def _published(self, table: DeltaTable) -> int:
+        """The last batch that this sink has published, in this state; raises `OutputError`."""
+        marks = self._marks()
+        owner, batch = table.transaction_version(marks.owner), table.transaction_version(marks.batch)
+        may_mix = self._sink.mode == "upsert"
+        found = marks.published(owner, batch, self._sink.name, may_mix=may_mix, had=self._had)
+        self._last, self._had = found, found > NONE
+        return found
+
+    def _is_marked(self, table: DeltaTable) -> bool:
+        marks = self._marks()
+        return table.transaction_version(marks.owner) not in (None, NOBODY)
+
+    def _marks(self) -> Marks:
+        if self._token is None:
+            self._token = self._outbox.begin().token
+        return Marks(self._context.app_id, self._context.sink_id, self._token)
+
+    def _drop(self, batch_id: int, *, committed: bool) -> None:
+        if self._sink.mode == "append":
+            self._appended.drop(batch_id, committed=committed)
+        else:
+            self._outbox.drop(batch_id)
+
+    def _on_fresh(self) -> str:
+        return self._sink.on_fresh or ("keep" if self._sink.mode == "upsert" else "refuse")

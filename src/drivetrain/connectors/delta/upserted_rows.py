@@ -1,0 +1,116 @@
+"""Batches that wait to be merged into a table by key.
+
+The problem: a row replaces the one with its key, so files of new rows alone are not enough: the table's
+library rewrites the files with the rows that are replaced, in one commit.
+
+The design: a batch waits in the sink's outbox, as Arrow files. Publishing reads the batches into the driver,
+keeps one row for each key, and has the library merge them. So the batches of one publication must fit into
+the driver's memory.
+
+Invariants:
+
+1. Of several rows with a key, the one with the largest `newest` counts, and among equals the last.
+
+Called by the sink of Delta tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drivetrain.connectors.delta.delta_table import DeltaTarget, arrow_schema
+from drivetrain.connectors.delta.table_columns import fit
+from drivetrain.connectors.outbox import Outbox
+from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.errors import DrivetrainError, OutputError
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.spark.session.spark_errors import recovered
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+_PLACE = "__place"
+
+
+class UpsertedRows:
+    """The batches of one sink that wait to be merged into a table."""
+
+    def __init__(
+        self, target: DeltaTarget, outbox: Outbox, key: Sequence[str], newest: str | None, where: str
+    ) -> None:
+        self._target = target
+        self._outbox = outbox
+        self._key = tuple(key)
+        self._newest = newest
+        self._where = where
+
+    def prepare(self, df: DataFrame, batch_id: int) -> int:
+        """Keep the rows of a batch in place of an earlier try; returns their number."""
+        try:
+            staged = self._outbox.stage(df, batch_id)
+        except Exception as error:
+            ours = None if isinstance(error, DrivetrainError) else recovered(str(error))
+            if isinstance(ours, DrivetrainError):
+                raise ours from error
+            raise
+        for messages in self._outbox.messages(staged):
+            self._require_keys(messages)
+        if staged.rows:
+            self._outbox.prepare(staged)
+        else:
+            self._outbox.drop(batch_id)
+        return staged.rows
+
+    def commit(self, table: DeltaTable, batches: Sequence[int], marks: Mapping[str, int]) -> int:
+        """Merge the rows of the batches into the table in one commit, with marks; returns their number."""
+        rows = pa.concat_tables([self._read(id) for id in batches])
+        columns = fit(rows.schema, arrow_schema(table), self._where, evolve=False).columns
+        last = last_of_each(rows, self._key, self._newest).cast(columns)
+        reached(CrashPoint.IN_TRANSACTION)
+        self._target.merge(table, last, self._key, marks)
+        reached(CrashPoint.AFTER_TRANSACTION)
+        return int(rows.num_rows)
+
+    def _read(self, batch_id: int) -> pa.Table:
+        batch = self._outbox.prepared(batch_id)
+        try:
+            return pa.Table.from_batches(self._outbox.messages(batch) if batch else []).drop_columns([TS])
+        except MessageLossError as error:
+            # Not a loss of a channel, which its fragment would repair by running again.
+            raise OutputError(
+                f"batch {batch_id} waits to be committed, and is damaged",
+                where=error.where,
+                expected=error.expected,
+                got=error.got,
+                remedy="put the file back from a copy; or go back to a savepoint, or start over with --fresh",
+            ) from error
+
+    def _require_keys(self, messages: pa.RecordBatch) -> None:
+        for name in self._key:
+            if messages.column(name).null_count:
+                raise OutputError(
+                    "rows are replaced by key, but some rows have no key",
+                    where=self._where,
+                    expected=f"a value in each of {', '.join(self._key)}",
+                    got=f"{messages.column(name).null_count} of {messages.num_rows} rows have null in {name}",
+                    remedy="filter such rows out before the sink, or choose another key",
+                )
+
+
+def last_of_each(rows: pa.Table, key: Sequence[str], newest: str | None) -> pa.Table:
+    """One row for each key: that with the largest `newest` (null is smallest), and among equals the last."""
+    if newest is not None:
+        known = rows.column(newest).is_valid()
+        columns = {"known": known, "newest": rows.column(newest), "place": np.arange(rows.num_rows)}
+        order = pc.sort_indices(pa.table(columns), [(name, "ascending") for name in columns])
+        rows = rows.take(order)
+    places = rows.select(list(key)).append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
+    chosen = places.group_by(list(key)).aggregate([(_PLACE, "max")]).column(f"{_PLACE}_max")
+    return rows.take(chosen)

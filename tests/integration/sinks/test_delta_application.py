@@ -1,0 +1,181 @@
+"""Delta tables that real batches are written to: values of every type, and an application that is killed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from drivetrain.api import sinks
+from drivetrain.cli.main import app
+from drivetrain.connectors.opening import open_sink
+from drivetrain.crash_points import VARIABLE, CrashPoint
+from drivetrain.errors import OutputError
+from drivetrain.spark.batch import small_batches
+from drivetrain.spark.connector.sink import SinkContext
+
+UTC = dt.UTC
+EVERY_TYPE = """
+    select cast(1 as byte) as tiny, cast(2 as short) as small, 3 as whole, 4L as large,
+        cast(1.5 as float) as narrow, 2.5D as wide, cast(12.340 as decimal(10, 3)) as exact,
+        'naïve "quoted", \\n' as text, '' as empty, unhex('00ff5c') as bytes, true as yes,
+        timestamp '2024-02-29T23:59:59.123456Z' as instant, timestamp_ntz '2024-02-29T12:00:00' as wall,
+        date '1969-12-31' as day, array(1, null) as several,
+        named_struct('a', 1, 'b', array(named_struct('c', 'x'))) as record, map('k', 1.5D) as pairs
+    union all select null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+        null, null, null
+"""
+
+
+def opened(directory: Path, table: str = "table", **how: Any) -> Any:
+    return open_sink(
+        sinks.delta(directory / table, **how), SinkContext("app-1", "a", str(directory / "state" / table))
+    )
+
+
+@pytest.mark.parametrize("by", ["the driver", "tasks"])
+def test_values_of_every_type_arrive(
+    spark: SparkSession, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "tasks":
+        monkeypatch.setattr(small_batches, "small_table", lambda _: None)
+    writer = opened(tmp_path)
+    writer.validate()
+    assert writer.write(spark.sql(EVERY_TYPE), 0) == 2
+    first, second = pl.read_delta(str(tmp_path / "table")).sort("whole", nulls_last=True).rows()
+    instant = dt.datetime(2024, 2, 29, 23, 59, 59, 123456, UTC)
+    wall, day = dt.datetime(2024, 2, 29, 12), dt.date(1969, 12, 31)  # noqa: DTZ001 - a time without a zone
+    wanted = [1, 2, 3, 4, 1.5, 2.5, Decimal("12.340"), 'naïve "quoted", \n', "", b"\x00\xff\\", True]
+    wanted += [instant, wall, day, [1, None], {"a": 1, "b": [{"c": "x"}]}]
+    assert list(first[:-1]) == wanted
+    assert first[-1] in ([{"key": "k", "value": 1.5}], {"k": 1.5})
+    assert all(value is None for value in second)
+
+
+def test_a_large_batch_is_written_by_the_workers_in_partitions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_batches, "small_table", lambda _: None)
+    writer = opened(tmp_path, partition_by=["p", "at"])
+    df = spark.range(0, 20_000, numPartitions=2).selectExpr(
+        "id", "if(id % 3 = 0, null, concat('p ', id % 3)) as p", "timestamp_millis(id % 2 * 1500) as at"
+    )
+    assert writer.write(df, 0) == 20_000
+    assert writer.write(df, 0) == 0
+    found = pl.read_delta(str(tmp_path / "table"))
+    assert found["id"].n_unique() == 20_000
+    start = dt.datetime(1970, 1, 1, tzinfo=UTC)
+    wanted = [
+        (i, f"p {i % 3}" if i % 3 else None, start + dt.timedelta(seconds=1.5 * (i % 2))) for i in range(9)
+    ]
+    assert found.select("id", "p", "at").sort("id").head(9).rows() == wanted
+    with pytest.raises(OutputError, match="no equivalent for the type of the column span"):
+        writer.write(spark.sql("select 'x' as p, timestamp '2024-01-01' as at, interval '1' day as span"), 1)
+
+
+def test_a_null_that_tasks_meet_where_the_table_has_none_is_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import deltalake
+    import pyarrow as pa
+
+    monkeypatch.setattr(small_batches, "small_table", lambda _: None)
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    deltalake.DeltaTable.create(str(tmp_path / "table"), columns)
+    with pytest.raises(OutputError, match="accepts no null in the column id"):
+        opened(tmp_path).write(spark.sql("select if(id = 3, null, id) as id from range(9)"), 0)
+    assert pl.read_delta(str(tmp_path / "table")).height == 0
+
+
+ROWS = 2_000
+APPLICATION = f"""
+from pathlib import Path
+from drivetrain import Application, F, agg, sinks, sources
+
+here = Path(__file__).parent
+app = Application("bank")
+transfers = app.read(
+    sources.generate(
+        rows={ROWS}, every="1 s",
+        columns={{"account": "concat('a', id % 5)", "cents": "cast(id % 7 as long)"}},
+    )
+)
+totals = transfers.group_by("account").aggregate(step="totals", cents=agg.sum("cents"))
+transfers.sink(sinks.delta(here / "ledger", partition_by="account"), name="to_ledger")
+totals.sink(sinks.delta(here / "totals", mode="upsert", key="account"), name="to_totals")
+"""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("spark")
+def test_an_application_that_is_killed_after_a_commit_fills_its_tables_exactly(tmp_path: Path) -> None:
+    file = tmp_path / "bank.py"
+    file.write_text(APPLICATION)
+    more = ["--state-dir", str(tmp_path / "state"), "--set", "run.max-batch-rows=500"]
+    line = [sys.executable, "-m", "drivetrain.cli", "run", str(file), *more]
+    line += ["--set", "spark.master=local[2]", "--set", "spark.driver-memory=1 GiB"]
+    with (tmp_path / "output").open("ab") as output:
+        process = subprocess.Popen(
+            line,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, VARIABLE: f"{CrashPoint.AFTER_TRANSACTION}:3"},
+            start_new_session=True,
+        )
+    try:
+        assert process.wait(400) == -signal.SIGKILL, (tmp_path / "output").read_text()
+    finally:
+        with suppress(ProcessLookupError):  # its Java, too
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    done = CliRunner().invoke(app, ["run", str(file), *more])
+    assert done.exit_code == 0, done.output
+    ledger = pl.read_delta(str(tmp_path / "ledger"))
+    assert sorted(ledger["id"].to_list()) == list(range(ROWS))
+    assert ledger.select((pl.col("account") == pl.format("a{}", pl.col("id") % 5)).all()).item()
+    wanted = {f"a{k}": sum(n % 7 for n in range(k, ROWS, 5)) for k in range(5)}
+    totals = pl.read_delta(str(tmp_path / "totals"))
+    assert dict(totals.select("account", "cents").rows()) == wanted
+    assert totals.height == 5
+    _requires_rows_of_the_ledger_as_a_stream(tmp_path)
+    refused = CliRunner().invoke(app, ["run", str(file), *more, "--fresh"])
+    assert refused.exit_code == 2
+    assert "cannot be distinguished" in refused.output
+
+
+READING = """
+from pathlib import Path
+from drivetrain import Application, agg, sinks, sources, windows
+
+here = Path(__file__).parent
+app = Application("reading")
+ledger = app.read(sources.delta(here / "ledger", event_time="ts", max_disorder="1 h"))
+by_account = ledger.group_by("account").window(windows.tumbling("100 s"))
+sums = by_account.aggregate(step="sums", cents=agg.sum("cents"))
+sums.sink(sinks.delta(here / "sums"), name="to_sums")
+"""
+
+
+def _requires_rows_of_the_ledger_as_a_stream(directory: Path) -> None:
+    """Another application reads the table to its end; its windows have the sums of all rows."""
+    file = directory / "reading.py"
+    file.write_text(READING)
+    more = ["--state-dir", str(directory / "reading-state")]
+    done = CliRunner().invoke(app, ["run", str(file), *more])
+    assert done.exit_code == 0, done.output
+    found = pl.read_delta(str(directory / "sums"))
+    rows = pl.read_delta(str(directory / "ledger"))
+    wanted = rows.group_by("account", pl.col("ts").dt.truncate("100s")).agg(pl.col("cents").sum())
+    assert sorted(found.select("account", "window_start", "cents").rows()) == sorted(wanted.rows())
+    assert "DeltaRows" in CliRunner().invoke(app, ["plan", str(file)]).stdout
