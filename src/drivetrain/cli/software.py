@@ -41,6 +41,7 @@ EXTRAS: Final = (
     ("confluent-kafka", "exactly-once sinks of Kafka", "kafka"),
     ("fastavro", "Avro messages of Kafka", "kafka"),
     ("psycopg", "PostgreSQL sinks", "postgresql"),
+    ("obstore", "sources and sinks in object stores (s3://)", "s3"),
 )
 
 

@@ -134,19 +134,23 @@ def savepoint(
     return make_savepoint_of(application, None if place is None else Path(place), config, timeout)
 
 
-def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
+def published_files(
+    directory: str | os.PathLike[str], *, config: Config | None = None
+) -> dict[str, list[str]]:
     """The files that sinks have published under `directory` at one checkpoint; see `sinks.manifest`.
 
     `directory` is the common directory of sinks that publish `together`, or a sink's own. The files are
-    in the order of batches, keyed by the directories of the sinks. Raises `InputError` when no sink
-    publishes there.
+    in the order of batches, keyed by the directories of the sinks. `config` says how a directory in an
+    object store is reached. Raises `InputError` when no sink publishes there.
 
     >>> def results() -> list[str]:
     ...     return [file for files in published_files("out/").values() for file in files]
     """
+    from drivetrain.config import Config
     from drivetrain.connectors.files import publication_manifest
+    from drivetrain.runtime.objects.settings import StoreSettings
 
-    return publication_manifest.published_files(directory)
+    return publication_manifest.published_files(directory, StoreSettings.of(config or Config()))
 
 
 def state(application: Application | str, processor: str, config: Config | None = None) -> States:

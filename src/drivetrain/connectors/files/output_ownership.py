@@ -37,6 +37,7 @@ import pyarrow.fs as pafs
 
 from drivetrain.errors import OutputError
 from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import full_disk_named, is_local, publish_bytes
 
 OURS = "_drivetrain"
@@ -47,8 +48,8 @@ PUBLISHED = re.compile(r"part-.+-(?:to)?\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
 class OutputDirectory:
     """The output directory of one sink of one application."""
 
-    def __init__(self, uri: str, app_id: str, state_dir: str) -> None:
-        self.filesystem, self.path = locate(uri)
+    def __init__(self, uri: str, app_id: str, state_dir: str, stores: StoreSettings) -> None:
+        self.filesystem, self.path = locate(uri, stores)
         self.path = self.path.rstrip("/")
         self._app_id = app_id
         self._state_fs, self._state_dir = locate(state_dir)

@@ -293,7 +293,7 @@ def _prepared(
     rundir.refuse_another_graph(plan)
     first_run = not rundir.started
     if first_run or replay_from_ms is not None:
-        _validate_sources(plan)
+        _validate_sources(plan, config)
     for sink in sinks.values():
         sink.validate()
     if saved is not None:
@@ -338,11 +338,11 @@ def _settled(
     return None
 
 
-def _validate_sources(plan: Plan) -> None:
+def _validate_sources(plan: Plan, config: Config) -> None:
     """Raise errors that can be found without Spark, at once. Later runs use the inputs that they listed."""
     for node in plan.graph.nodes.values():
         if node.operation.any_source is not None:
-            check_source(node.operation.any_source)
+            check_source(node.operation.any_source, config)
 
 
 def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook, host: Host = SPARK) -> Execution:
