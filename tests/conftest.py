@@ -34,6 +34,8 @@ settings.register_profile(
 )
 settings.load_profile("check")
 
+os.environ |= ENVIRONMENT  # before Spark starts: its workers have the variables of then
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -111,7 +113,6 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An object store of the run's own; a test makes itself a bucket in it."""
-    os.environ |= ENVIRONMENT
     server = S3Server(tmp_path_factory.mktemp("s3"))
     yield server.start()
     server.kill()

@@ -66,6 +66,8 @@ class CrashPoint(StrEnum):
     """It is noted where a new channel begins, and the channel has no entry."""
     CHANNEL_ENDS = "channel-ends"
     """The channels of a fragment that leaves have ended, and it has not read that."""
+    SAVEPOINT_UPLOADED = "savepoint-uploaded"
+    """The files of a savepoint are in an object store, and nothing names them."""
     FRAGMENT_LEAVES = "fragment-leaves"
     """It is noted that a fragment is only to be deleted, and everything of it is there."""
 

@@ -25,7 +25,7 @@ from store_faults import Fault, FaultyStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILES, LINES = 6, 50
+FILES, LINES = 6, 150
 POINTS = [CrashPoint.AFTER_SINK]
 if "DRIVETRAIN_SEEDS" in os.environ:
     POINTS += [CrashPoint.BEFORE_SINK, CrashPoint.BEFORE_COMMIT]

@@ -39,7 +39,7 @@ from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.realtime import require_realtime, with_how
-from drivetrain.errors import GraphError, UserError
+from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -50,7 +50,7 @@ from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.realtime_query import RealtimeQuery, require_cores
-from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others
+from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others, opened_savepoint
 from drivetrain.spark.checkpoints.participants import CheckpointBook
 from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.publishing import publish_prepared
@@ -225,10 +225,26 @@ def prepare(
 
     This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
     `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
-    from the savepoint in that directory. `version` is the record of the plan, if there is one. Raises the
+    from the savepoint at that place. `version` is the record of the plan, if there is one. Raises the
     application's first error: then a first run leaves no state, and an earlier life stays.
     """
-    saved = None if savepoint is None else _fitting(savepoint, plan, rundir, fresh, replay_from_ms)
+    options = {"fresh": fresh, "replay_from_ms": replay_from_ms}
+    with opened_savepoint(savepoint, plan, rundir, config, **options) as saved:
+        return _begun(plan, rundir, config, flow, host, version, saved, **options)
+
+
+def _begun(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    flow: FlowBook | None,
+    host: Host,
+    version: GraphVersion | None,
+    saved: OpenedSavepoint | None,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None,
+) -> Execution:
     if replay_from_ms is not None:
         replay_from(plan.graph, replay_from_ms)  # before anything is deleted
         if not fresh:
@@ -253,21 +269,6 @@ def prepare(
     if saved is not None:
         rundir.taken_over()
     return execution
-
-
-def _fitting(
-    place: str, plan: Plan, rundir: RunDirectory, fresh: bool, replay_from_ms: int | None
-) -> OpenedSavepoint:
-    """The verified savepoint at a place; raises an error if the application cannot start from it."""
-    if replay_from_ms is not None:
-        raise UserError(
-            "an application cannot start from a savepoint and with a replay",
-            got="both",
-            remedy="start from the savepoint first, then replay",
-        )
-    saved = OpenedSavepoint(place, rundir.writers)
-    saved.require_fits(plan, rundir, fresh=fresh)
-    return saved
 
 
 def _prepared(
