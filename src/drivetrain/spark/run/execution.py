@@ -228,9 +228,12 @@ def prepare(
     from the savepoint at that place. `version` is the record of the plan, if there is one. Raises the
     application's first error: then a first run leaves no state, and an earlier life stays.
     """
-    options = {"fresh": fresh, "replay_from_ms": replay_from_ms}
-    with opened_savepoint(savepoint, plan, rundir, config, **options) as saved:
-        return _begun(plan, rundir, config, flow, host, version, saved, **options)
+    with opened_savepoint(
+        savepoint, plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms
+    ) as saved:
+        return _begun(
+            plan, rundir, config, flow, host, version, saved, fresh=fresh, replay_from_ms=replay_from_ms
+        )
 
 
 def _begun(
