@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -26,9 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES, LINES = 6, 150
-POINTS = [CrashPoint.AFTER_SINK]
-if "DRIVETRAIN_SEEDS" in os.environ:
-    POINTS += [CrashPoint.BEFORE_SINK, CrashPoint.BEFORE_COMMIT]
+NIGHTLY = pytest.mark.nightly("the same from objects to objects, killed at another point")
+POINTS = [
+    CrashPoint.AFTER_SINK,
+    pytest.param(CrashPoint.BEFORE_SINK, marks=NIGHTLY),
+    pytest.param(CrashPoint.BEFORE_COMMIT, marks=NIGHTLY),
+]
 PROGRAM = """
 from drivetrain import Application, sinks, sources
 app = Application("lake")

@@ -143,6 +143,30 @@ def test_a_batch_costs_one_object_and_few_requests(store: ModelStore, tmp_path: 
     assert not [name for name in store.objects if "/staging/" in name]
 
 
+def test_of_two_applications_that_begin_in_one_place_one_is_refused(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    ours: Any = open_sink(sinks.parquet(PLACE), context(tmp_path / "ours"))
+    other: Any = open_sink(sinks.parquet(PLACE), SinkContext("app-2", "a", str(tmp_path / "other")))
+    same: Any = open_sink(sinks.parquet(PLACE), context(tmp_path / "same"))
+    for sink in (ours, other, same):
+        sink.validate()
+
+    def overtaken(what: str, path: str) -> None:
+        if what == "create" and path.endswith("owner.json"):
+            store.before = lambda what, path: None
+            ours._directory.claim()
+
+    for late, why in ((other, "another application"), (same, "at the same time")):
+        store.objects.clear()
+        store.before = overtaken
+        with pytest.raises(OutputError, match=why):
+            late.write(rows(2), 0)
+        ours.write(rows(1), 0)
+        assert seen(store) == [1]
+        ours.fresh()
+
+
 def test_a_directory_of_others_is_refused(store: ModelStore, tmp_path: Path) -> None:
     store.objects["out/theirs.csv"] = b"x"
     sink = open_sink(sinks.parquet(PLACE), context(tmp_path))
