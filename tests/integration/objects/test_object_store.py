@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow.fs as pafs
 import pytest
@@ -13,7 +15,7 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.obstore_store import NoBucketError, ObstoreStore
 from drivetrain.runtime.objects.settings import StoreSettings
-from object_store import S3Server
+from object_store import SECRET_KEY, S3Server
 from store_faults import Fault, FaultyStore
 
 
@@ -96,6 +98,18 @@ def test_what_cannot_be_is_told_at_once(s3: S3Server, bucket: str, monkeypatch: 
         ObstoreStore(bucket, s3.settings()).put("x", b"")
     with pytest.raises(UserError, match="TESTS_S3_NOTHING"):
         ObstoreStore(bucket, StoreSettings(access_key="${TESTS_S3_NOTHING}"))
+
+
+def test_credentials_that_were_renewed_are_used_by_the_next_request(
+    s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("expired")
+    files, root = locate(f"s3://{bucket}/a", replace(s3.settings(), secret_key=f"${{file:{secret}}}"))
+    with pytest.raises(PermissionError):
+        files.get_file_info(root)
+    secret.write_text(SECRET_KEY)
+    assert files.get_file_info(root).type == pafs.FileType.NotFound
 
 
 def test_listing_comes_by_pages_in_the_order_of_names(

@@ -42,6 +42,7 @@ from drivetrain.connectors.schema import ddl_types, to_arrow
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.columns import PUNCT
 from drivetrain.runtime.file_locations import FoundFile, compression_of, list_files, locate
+from drivetrain.runtime.objects.locations import is_in_object_store
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.batch.batch_limit import limited
 from drivetrain.spark.connector.planner_process import end_with_connection
@@ -55,6 +56,8 @@ MIN_PART_BYTES = 128 * 1024 * 1024
 """The minimum size of a part if there are more parts than cores.
 
 A task costs 60 to 200 ms of CPU, and parsing so much takes seconds. Spark's own readers make such parts."""
+STORE_LISTING_S = 1.0
+"""The shortest time between two listings of a place in an object store."""
 MAX_LINE_SCAN_BYTES = 256 * 1024 * 1024
 _SOURCES = {kind.format: kind for kind in (TextFiles, CsvFiles, JsonLines, ParquetFiles)}
 
@@ -256,8 +259,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._plan.source.watch or self._frozen or time.monotonic() < self._listing_due_s:
             return
         took_s = log_new_files(self._plan.source, log, self._plan.stores)
-        # Spark asks every few milliseconds; a directory that is slow to list is listed less often.
-        self._listing_due_s = time.monotonic() + max(0.02, 2 * took_s)
+        # Spark asks every few milliseconds; a directory that is slow to list is listed less often, and so is
+        # one whose listings cost money.
+        least_s = STORE_LISTING_S if is_in_object_store(self._plan.source.path) else 0.02
+        self._listing_due_s = time.monotonic() + max(least_s, 2 * took_s)
 
 
 def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -39,8 +39,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
@@ -72,6 +74,9 @@ from drivetrain.spark.session.spark_errors import recovered
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+STORE_LOOK_S = 10.0
+"""The shortest time between two looks for batches in an object store that are due to be joined."""
+
 
 class FileSinkWriter:
     """Writes the batches of one file sink; see the module docstring."""
@@ -101,6 +106,7 @@ class FileSinkWriter:
         )
         self._turn = threading.Lock()
         """Held while files are joined and published, by batches, checkpoints and polls."""
+        self._looked_s = -math.inf
         self._claimed = False
         self._last: int | None = None
         """The newest batch that counts as published; None until it is looked up."""
@@ -145,7 +151,7 @@ class FileSinkWriter:
 
     def roll(self, released: int | None = None, *, ends: bool = False) -> None:
         """Show the due batches among those that wait to be joined, up to `released` (None: all of them)."""
-        if self._sink.roll is not None and self._is_ours():
+        if self._sink.roll is not None and (ends or self._is_time_to_look()) and self._is_ours():
             with self._publishing():
                 self._rolling.show(released, ends=ends)
 
@@ -246,6 +252,14 @@ class FileSinkWriter:
             seen = last_published(self._directory.filesystem, self._directory.path, prefix)
             self._last = max(seen, self._rolling.last_of(self._life)) if self._is_ours() else NONE
         return self._last
+
+    def _is_time_to_look(self) -> bool:
+        """Whether to list what waits: in an object store not with each batch, since listings cost money."""
+        now_s = time.monotonic()
+        if self._whole_in != self._staging and now_s - self._looked_s < STORE_LOOK_S:
+            return False
+        self._looked_s = now_s
+        return True
 
     def _is_ours(self) -> bool:
         return self._claimed or self._directory.is_claimed()

@@ -51,6 +51,15 @@ def open_place(uri: str, settings: StoreSettings, *, retry_ms: int | None = None
     return ObstoreStore(bucket, chosen), name
 
 
-@lru_cache(maxsize=16)
 def _filesystem(settings: StoreSettings) -> pafs.FileSystem:
-    return pafs.PyFileSystem(ObjectFiles("s3", lambda bucket: ObstoreStore(bucket, settings)))
+    return pafs.PyFileSystem(ObjectFiles("s3", lambda bucket: _opened(bucket, settings)))
+
+
+def _opened(bucket: str, settings: StoreSettings) -> ObjectStore:
+    """The bucket, with the credentials that the references stand for now: they may have been renewed."""
+    return _connected(bucket, settings, tuple(settings.secrets().values()))
+
+
+@lru_cache(maxsize=64)
+def _connected(bucket: str, settings: StoreSettings, secrets: tuple[str, ...]) -> ObjectStore:
+    return ObstoreStore(bucket, settings)

@@ -35,12 +35,11 @@ _IN_MEMORY_BYTES = 16 * 1024 * 1024
 
 
 class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has no types
-    """The buckets of one store; `open_bucket` gives the objects of one. See the module docstring."""
+    """The buckets of one store; `open_bucket` gives the objects of one, for each request. See above."""
 
     def __init__(self, kind: str, open_bucket: Callable[[str], ObjectStore]) -> None:
         self._kind = kind
-        self._open_bucket = open_bucket
-        self._buckets: dict[str, ObjectStore] = {}
+        self._store = open_bucket
 
     def get_type_name(self) -> str:
         """The kind of store."""
@@ -83,11 +82,6 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
     def _below(self, bucket: str, folder: str) -> Iterator[StoredObject]:
         for page in self._store(bucket).pages(folder):
             yield from (one for one in page if not one.path.endswith("/"))
-
-    def _store(self, bucket: str) -> ObjectStore:
-        if bucket not in self._buckets:
-            self._buckets[bucket] = self._open_bucket(bucket)
-        return self._buckets[bucket]
 
     # -- reading -------------------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from drivetrain.config.references import resolved
 from drivetrain.errors import MissingDependencyError, UnavailableError, UserError
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.objects.store import StoredObject
@@ -161,15 +160,8 @@ def _client(bucket: str, settings: StoreSettings) -> S3Store:
             expected="obstore",
             remedy="pip install 'drivetrain[s3]'; in a cluster on every worker",
         ) from error
-    where = "the section [s3] of the configuration"
-    secrets = {
-        "access_key_id": settings.access_key,
-        "secret_access_key": settings.secret_key,
-        "session_token": settings.session_token,
-        "endpoint": settings.endpoint,
-        "region": settings.region,
-    }
-    given: Any = {name: resolved(value, where) for name, value in secrets.items() if value is not None}
+    place = {"endpoint": settings.endpoint, "region": settings.region}
+    given: Any = settings.secrets() | {name: text for name, text in place.items() if text is not None}
     timeout = timedelta(milliseconds=settings.timeout_ms)
     return S3Store(
         bucket,

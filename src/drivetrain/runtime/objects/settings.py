@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from drivetrain.config import Config
 from drivetrain.config.catalog import s3 as keys
 from drivetrain.config.key import Key
+from drivetrain.config.references import resolved
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,16 @@ class StoreSettings:
     path_style: bool = True
     timeout_ms: int = 30_000
     retry_ms: int = 120_000
+
+    def secrets(self) -> dict[str, str]:
+        """The credentials that are given, resolved in this process; raises `SecretNotFoundError`."""
+        given = {
+            "access_key_id": self.access_key,
+            "secret_access_key": self.secret_key,
+            "session_token": self.session_token,
+        }
+        where = "the section [s3] of the configuration"
+        return {name: resolved(text, where) for name, text in given.items() if text is not None}
 
     @classmethod
     def of(cls, config: Config) -> StoreSettings:

@@ -31,9 +31,9 @@ class Crash(BaseException):
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelStore]:
     made = ModelStore()
     monkeypatch.setattr(locations, "ObstoreStore", lambda bucket, settings: made)
-    locations._filesystem.cache_clear()
+    locations._connected.cache_clear()
     yield made
-    locations._filesystem.cache_clear()
+    locations._connected.cache_clear()
 
 
 def context(state: Path, id: str = "a") -> SinkContext:
@@ -140,6 +140,11 @@ def test_a_batch_costs_one_object_and_few_requests(store: ModelStore, tmp_path: 
     store.before = lambda what, path: requests.append(what)
     sink.write(rows(2), 1)
     assert requests == ["create"]
+    rolled: Any = open_sink(sinks.parquet("s3://lake/rolled", roll="1 h"), context(tmp_path, "b"))
+    for number in range(3):
+        rolled.write(rows(number), number)
+        requests[:-1] = []
+    assert requests == ["create"]  # it looked a moment ago
     assert not [name for name in store.objects if "/staging/" in name]
 
 
