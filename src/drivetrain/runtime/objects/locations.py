@@ -57,9 +57,9 @@ def _filesystem(settings: StoreSettings) -> pafs.FileSystem:
 
 def _opened(bucket: str, settings: StoreSettings) -> ObjectStore:
     """The bucket, with the credentials that the references stand for now: they may have been renewed."""
-    return _connected(bucket, settings, tuple(settings.secrets().values()))
+    return _connected(bucket, settings, tuple(settings.secrets().items()))
 
 
 @lru_cache(maxsize=64)
-def _connected(bucket: str, settings: StoreSettings, secrets: tuple[str, ...]) -> ObjectStore:
-    return ObstoreStore(bucket, settings)
+def _connected(bucket: str, settings: StoreSettings, secrets: tuple[tuple[str, str], ...]) -> ObjectStore:
+    return ObstoreStore(bucket, settings, dict(secrets))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -50,12 +50,17 @@ class NoBucketError(UserError):
 
 
 class ObstoreStore:
-    """The bucket `bucket`; see the module docstring."""
+    """The bucket `bucket`; see the module docstring.
 
-    def __init__(self, bucket: str, settings: StoreSettings) -> None:
+    `secrets` are the credentials of `settings`, if they are resolved already.
+    """
+
+    def __init__(
+        self, bucket: str, settings: StoreSettings, secrets: Mapping[str, str] | None = None
+    ) -> None:
         self._where: Final = f"s3://{bucket}"
         self._retry_s: Final = settings.retry_ms / 1000
-        self._client: Final = _client(bucket, settings)
+        self._client: Final = _client(bucket, settings, settings.secrets() if secrets is None else secrets)
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
         """Create an object; False if the name is taken by another's."""
@@ -150,7 +155,7 @@ class ObstoreStore:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def _client(bucket: str, settings: StoreSettings) -> S3Store:
+def _client(bucket: str, settings: StoreSettings, secrets: Mapping[str, str]) -> S3Store:
     try:
         from obstore.store import S3Store
     except ImportError as error:
@@ -161,7 +166,7 @@ def _client(bucket: str, settings: StoreSettings) -> S3Store:
             remedy="pip install 'drivetrain[s3]'; in a cluster on every worker",
         ) from error
     place = {"endpoint": settings.endpoint, "region": settings.region}
-    given: Any = settings.secrets() | {name: text for name, text in place.items() if text is not None}
+    given: Any = {**secrets, **{name: text for name, text in place.items() if text is not None}}
     timeout = timedelta(milliseconds=settings.timeout_ms)
     return S3Store(
         bucket,

@@ -27,7 +27,7 @@ class Crash(BaseException):
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> ModelStore:
     made = ModelStore()
-    monkeypatch.setattr(locations, "ObstoreStore", lambda bucket, settings: made)
+    monkeypatch.setattr(locations, "ObstoreStore", lambda *_: made)
     return made
 
 

@@ -30,7 +30,7 @@ class Crash(BaseException):
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelStore]:
     made = ModelStore()
-    monkeypatch.setattr(locations, "ObstoreStore", lambda bucket, settings: made)
+    monkeypatch.setattr(locations, "ObstoreStore", lambda *_: made)
     locations._connected.cache_clear()
     yield made
     locations._connected.cache_clear()
