@@ -2,7 +2,7 @@
 # Prepares this checkout on a Debian-like machine that has Python 3.11 or later: a virtual environment in .venv with
 # the pinned packages and this one, Java for Spark, and with --browser what the checks need besides: the Chromium that
 # the browser tests drive, tsc for the types of the dashboard's modules, PostgreSQL's server, and the jars of Kafka's
-# broker and of Spark's connector to it.
+# broker, of Spark's connector to it, and of an object store.
 # Whatever is there already is used as it is, so a second run takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -169,6 +169,15 @@ fetch_kafka() {
   }
 }
 
+fetch_object_store() {
+  PYTHONPATH=tests "$VENV/bin/python" tests/object_store.py fetched && return
+  say "fetching an object store for the tests (55 MB of the cache, once)"
+  PYTHONPATH=tests "$VENV/bin/python" tests/object_store.py fetch >"$log" 2>&1 || {
+    tail -n 5 "$log" >&2
+    give_up "S3Proxy's jar could not be fetched" "see the lines above, and docs/guide/kafka.md for proxies and mirrors"
+  }
+}
+
 install_packages
 install_java
 if [ "$want_browser" = yes ]; then
@@ -178,5 +187,6 @@ if [ "$want_browser" = yes ]; then
 from drivetrain.spark.session import class_archive, local_files
 sys.exit(not (local_files.usable_jar() and class_archive.archive_path().is_file()))' || warm_up
   fetch_kafka
+  fetch_object_store
 fi
 say "ready: $("$VENV/bin/python" -V), $("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | head -n 1)"

@@ -1,4 +1,4 @@
-"""What every test may use, one Spark session and one PostgreSQL server, and which tests run in one process.
+"""What every test may use (Spark, PostgreSQL, an object store, one of each), and which run in one process.
 
 `scripts/check.sh` runs tests in two processes (pytest-xdist). Each has its own session and its own server.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from object_store import ENVIRONMENT, S3Server
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("check")
+
+os.environ |= ENVIRONMENT  # before Spark starts: its workers have the variables of then
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -105,3 +108,11 @@ def postgres() -> Iterator[PostgresServer]:
     server.start()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An object store of the run's own; a test makes itself a bucket in it."""
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    yield server.start()
+    server.kill()

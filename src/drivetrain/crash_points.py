@@ -66,6 +66,8 @@ class CrashPoint(StrEnum):
     """The beginning of a new channel is recorded; the channel has no entry yet."""
     CHANNEL_ENDS = "channel-ends"
     """The channels of a fragment that leaves have ended; it has not read this yet."""
+    SAVEPOINT_UPLOADED = "savepoint-uploaded"
+    """The files of a savepoint are in an object store; nothing names them yet."""
     FRAGMENT_LEAVES = "fragment-leaves"
     """A fragment is recorded as ready for deletion; nothing of it is deleted yet."""
 

@@ -2,8 +2,8 @@
 
 Each check examines one thing and returns a `Finding`; none raises, and none makes a lasting change.
 
-Called by `cli.main`. The checks are in `cli.machine` (what the machine has) and `cli.software` (what is
-installed).
+Called by `cli.main`. The checks are in `cli.machine` (what the machine has), `cli.software` (what is
+installed) and `cli.object_places` (what an object store does).
 """
 
 from __future__ import annotations
@@ -11,25 +11,36 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from drivetrain.cli import machine, software
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
 from drivetrain.cli.finding import Finding, Verdict
+from drivetrain.cli.object_places import check_place
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import run, spark
 from drivetrain.errors import ConfigError
 from drivetrain.terminal import Console, Table, Text, print_line
 
+PlacesArgument: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PLACES]...", help="Places in object stores to check, such as s3://bucket/name."),
+]
 _STYLES: Final = {Verdict.OK: "green", Verdict.WARN: "bold yellow", Verdict.FAIL: "bold red"}
 
 
 def doctor_command(
-    sets: SetOption = None, config_file: ConfigOption = None, as_json: JsonOption = False
+    places: PlacesArgument = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Check that this machine has everything that Drivetrain needs, and show how to install the rest."""
+    """Check that this machine has everything that Drivetrain needs, and show how to install the rest.
+
+    With PLACES, s3:// URIs, also check that they can be reached, read and written, and keep their promises.
+    """
     given = parse_sets(sets)
     split_sets(given, ())
     findings: list[Finding] = []
@@ -41,6 +52,7 @@ def doctor_command(
         config = Config()
         findings.append(Finding("configuration", Verdict.FAIL, f"{error.where}: {error.what}", error.remedy))
     findings += examine(config)
+    findings += [check_place(place, config) for place in places or ()]
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if as_json:
         print_line(json.dumps({"ok": not failed, "findings": [asdict(finding) for finding in findings]}))

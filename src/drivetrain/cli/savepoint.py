@@ -27,16 +27,23 @@ from drivetrain.cli.cluster_access import (
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.figures import show_clock, show_counted, show_size
+from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, read_manifest
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
+from drivetrain.runtime.checkpoints.savepoint_requests import make_savepoint_of
+from drivetrain.runtime.checkpoints.stored_savepoint import uploaded_to
+from drivetrain.runtime.objects.locations import is_in_object_store
 from drivetrain.terminal import print_line
 
 
 def savepoint_command(
     app: AppArgument,
     place: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--to", metavar="PLACE", help="Directory to write; by default <state.dir>/savepoints/<id>-<time>."
+            "--to",
+            metavar="PLACE",
+            help="Directory to write, or a place in an object store (s3://bucket/name); by default "
+            "<state.dir>/savepoints/<id>-<time>.",
         ),
     ] = None,
     timeout: Annotated[str, typer.Option("--timeout", help="How long to wait for the checkpoint.")] = "1 min",
@@ -54,18 +61,13 @@ def savepoint_command(
         given[run_keys.STATE_DIR.name] = state_dir
     split_sets(given, ())
     config = load_config(config_file, given)
-    from drivetrain.runtime.checkpoints.savepoint_manifest import read_manifest
-
     if is_of_cluster(config, state_dir):
-        written = _of_cluster(app, place, timeout, config)
+        written, manifest = _of_cluster(app, place, timeout, config)
     else:
-        from drivetrain.spark.entry_points import savepoint
-
-        written = savepoint(app, place, config, timeout=timeout)
-    manifest = read_manifest(written)
+        written, manifest = make_savepoint_of(app, place, config, timeout)
     if as_json:
         data = {
-            "place": str(written),
+            "place": written,
             "app_id": manifest.app_id,
             "checkpoint": manifest.record.txid,
             "clock_ms": manifest.clock_ms,
@@ -82,9 +84,12 @@ def savepoint_command(
     )
 
 
-def _of_cluster(app: str, place: Path | None, timeout: str, config: Config) -> Path:
+def _of_cluster(app: str, place: str | None, timeout: str, config: Config) -> tuple[str, Manifest]:
     with connected_by(config) as client:
         view = client.application(app)
-        if place is None:
-            place = savepoint_place(config[run_keys.STATE_DIR], view.app_id)
-        return client.savepoint(view.app_id, place, timeout)
+        if place is not None and is_in_object_store(place):
+            with uploaded_to(place, config) as directory:
+                return place, read_manifest(client.savepoint(view.app_id, directory, timeout))
+        chosen = savepoint_place(config[run_keys.STATE_DIR], view.app_id) if place is None else Path(place)
+        written = client.savepoint(view.app_id, chosen, timeout)
+        return str(written), read_manifest(written)

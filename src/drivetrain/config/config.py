@@ -70,7 +70,8 @@ class Setting(Generic[T]):
     def shown(self) -> str:
         """The value as a user would write it, except literal secrets."""
         if not self.key.is_table:
-            return self.key.parse.show(self.value)
+            text = self.key.parse.show(self.value)
+            return "***" if is_written_out(self.key.name, text) else text
         entries = cast(Mapping[str, str], self.value)
         return json.dumps({name: shown(name, entries[name]) for name in sorted(entries)})
 
@@ -133,17 +134,23 @@ class Config:
         return f"Config({changed})"
 
     def written_out(self) -> list[tuple[str, str]]:
-        """The entries of tables that hold a literal secret, with the places they came from."""
+        """The keys and entries of tables that hold a literal secret, with the places they came from."""
         return [
-            (f"{setting.key.name}.{name}", setting.place)
+            (f"{setting.key.name}.{name}" if name else setting.key.name, setting.place)
             for setting in self
-            if setting.key.is_table
-            for name, value in sorted(setting.value.items())
-            if is_written_out(name, str(value))
+            for name, value in sorted(_texts(setting).items())
+            if is_written_out(name or setting.key.name, value)
         ]
 
     def _values(self) -> Mapping[str, object]:
         return {setting.key.name: setting.value for setting in self}
+
+
+def _texts(setting: Setting[Any]) -> Mapping[str, str]:
+    """The texts of a setting by the names of entries; "" for a setting that is no table."""
+    if setting.key.is_table:
+        return {name: str(value) for name, value in setting.value.items()}
+    return {"": setting.value} if isinstance(setting.value, str) else {}
 
 
 def find_key(name: str) -> Key[Any] | None:

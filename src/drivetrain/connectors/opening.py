@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Source
+from drivetrain.config import Config
 from drivetrain.connectors.registry import connector_of
 from drivetrain.errors import GraphError
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_source(source: Source) -> None:
+def check_source(source: Source, config: Config) -> None:
     """Raise an error for a source that cannot be read, as far as that is visible without Spark."""
-    connector_of(source, "source").check_source(source)
+    connector_of(source, "source").check_source(source, config)
 
 
 def open_source(source: Source, context: SourceContext, *, has_end_row: bool = False) -> OpenedSource:

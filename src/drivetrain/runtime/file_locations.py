@@ -21,6 +21,8 @@ import pyarrow.fs as pafs
 
 from drivetrain.config.references import without_password
 from drivetrain.errors import InputError
+from drivetrain.runtime.objects.locations import is_in_object_store, locate_object
+from drivetrain.runtime.objects.settings import StoreSettings
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
@@ -34,11 +36,14 @@ class FoundFile:
     mtime_ms: int = 0
 
 
-def locate(path_or_uri: str) -> tuple[pafs.FileSystem, str]:
+def locate(path_or_uri: str, stores: StoreSettings | None = None) -> tuple[pafs.FileSystem, str]:
     """The file system and the path inside it; local paths are made absolute.
 
-    Raises InputError when the URI's scheme is unknown or its file system cannot be set up.
+    `stores` says how object stores are reached; None: as the environment says. Raises InputError when the
+    URI's scheme is unknown or its file system cannot be set up.
     """
+    if is_in_object_store(path_or_uri):
+        return locate_object(without_password(path_or_uri), stores or StoreSettings())
     if "://" not in path_or_uri:
         return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(path_or_uri))
     found: tuple[pafs.FileSystem, str]

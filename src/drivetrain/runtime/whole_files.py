@@ -3,15 +3,17 @@
 The problem: a process may die at any instruction, and a machine may lose power. A file that others
 rely on must then be either absent or complete, on any file system that Arrow reaches.
 
-On a local file system: write a hidden file, then the steps of `durable`. On an object
-store an upload becomes visible as a whole when it ends, so the object is written in place. On any other
-file system (HDFS) write a hidden file and move it.
+On a local file system: write a hidden file, then the steps of `durable`. In an object store an
+object is visible when it is whole, so it is written in place; a file to publish is written to the local disk,
+then created only if its name is free. On any other file system (HDFS) write a hidden file and move it.
 
 Invariants:
 
 1. A listing of a directory shows a published file complete or not at all.
 2. When a function here returns, the file survives a crash of the machine (as far as the disk is honest).
 3. A full disk raises `DiskFullError`, and nothing was published.
+4. In an object store `publish_file` never changes a file that is there: what has the name was published by
+   an earlier try.
 
 Called by the file log and by the file sink.
 """
@@ -19,6 +21,8 @@ Called by the file log and by the file sink.
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +30,7 @@ import pyarrow.fs as pafs
 
 from drivetrain.durable import is_full, publish, sync
 from drivetrain.errors import DiskFullError
+from drivetrain.runtime.objects.object_files import objects_of
 
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 
@@ -37,6 +42,10 @@ def is_local(filesystem: pafs.FileSystem) -> bool:
 
 def publish_bytes(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
     """Write `content` to the file `path`, replacing what was there; the directory must exist."""
+    objects = objects_of(filesystem)
+    if objects is not None:
+        objects.replace_file(path, content)
+        return
     if filesystem.type_name in _OBJECT_STORES:
         with full_disk_named(path), filesystem.open_output_stream(path) as stream:
             stream.write(content)
@@ -49,8 +58,31 @@ def publish_bytes(filesystem: pafs.FileSystem, path: str, content: bytes) -> Non
         publish_file(filesystem, aside, path)
 
 
-def publish_file(filesystem: pafs.FileSystem, aside: str, path: str) -> None:
-    """Move the finished file `aside` to `path` in one step, after syncing it."""
+def staging_files(filesystem: pafs.FileSystem) -> pafs.FileSystem:
+    """The file system on which files are written before they are published; local for an object store."""
+    return filesystem if objects_of(filesystem) is None else pafs.LocalFileSystem()
+
+
+def staging_folder(filesystem: pafs.FileSystem, folder: str) -> str:
+    """The folder of `staging_files` for a hidden folder of this file system."""
+    if objects_of(filesystem) is None:
+        return folder
+    return os.path.join(tempfile.gettempdir(), f"drivetrain-{os.getpid()}", folder)
+
+
+def publish_file(
+    filesystem: pafs.FileSystem, aside: str, path: str, staged: pafs.FileSystem | None = None
+) -> None:
+    """Move the finished file `aside` to `path` in one step, after syncing it.
+
+    `staged` is the file system of `aside`, if it is not the same: the local one, for an object store.
+    """
+    objects = objects_of(filesystem)
+    if objects is not None and staged is not None and is_local(staged):
+        with full_disk_named(aside):
+            content = Path(aside).read_bytes()
+        objects.create_file(path, content)
+        return
     if not is_local(filesystem):
         filesystem.move(aside, path)
         return

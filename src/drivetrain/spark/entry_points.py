@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -38,7 +37,7 @@ def run(
 
     `replay_from` processes messages again from that time on: ISO 8601 (UTC unless it has a zone), a
     datetime, or ms since the epoch. Raises `UserError` for anything else, `ReplayError` for an impossible
-    replay. `from_savepoint` is a directory that `savepoint` has written; the application continues from
+    replay. `from_savepoint` is a place that `savepoint` has written; the application continues from
     it. Raises `SavepointError` when the savepoint is damaged or does not fit, `UserError` when there is a
     state already.
 
@@ -102,7 +101,7 @@ def start(
     def asked(processor: str) -> States:
         return state(application, processor, config)
 
-    def saved(place: str | os.PathLike[str] | None, timeout: str) -> Path:
+    def saved(place: str | os.PathLike[str] | None, timeout: str) -> str:
         return savepoint(application, place, config, timeout=timeout)
 
     return RunningApplication(go, listener, asked, saved)
@@ -114,39 +113,41 @@ def savepoint(
     config: Config | None = None,
     *,
     timeout: str = "1 min",
-) -> Path:
-    """Write a savepoint of an application, from which it can continue elsewhere; returns its directory.
+) -> str:
+    """Write a savepoint of an application, from which it can continue elsewhere; returns its place.
 
     `application` is an object of this process, or the name or id of an application in the configured state
-    directory; it may run embedded, here or in another process. The default `place` is
-    `<state.dir>/savepoints/<id>-<time>`. Raises `OutputError` when the place is not empty, `UserError` when
-    the application is not found, or does not run and has processed messages since its newest checkpoint,
-    `UnavailableError` when no checkpoint is taken within `timeout`.
+    directory; it may run embedded, here or in another process. `place` is a directory, or a place in an
+    object store (`s3://…`); the default is `<state.dir>/savepoints/<id>-<time>`. Raises `OutputError` when
+    the place is not empty, `UserError` when the application is not found, or does not run and has processed
+    messages since its newest checkpoint, `UnavailableError` when no checkpoint is taken within `timeout`.
 
     >>> def moved(app: Application) -> RunResult:
     ...     saved = savepoint("shop", "saved/", timeout="5 min")
     ...     return run(app, from_savepoint=saved)
     """
-    from pathlib import Path
-
     from drivetrain.runtime.checkpoints.savepoint_requests import make_savepoint_of
 
-    return make_savepoint_of(application, None if place is None else Path(place), config, timeout)
+    return make_savepoint_of(application, None if place is None else os.fspath(place), config, timeout)[0]
 
 
-def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
+def published_files(
+    directory: str | os.PathLike[str], *, config: Config | None = None
+) -> dict[str, list[str]]:
     """The files that sinks have published under `directory` at one checkpoint; see `sinks.manifest`.
 
     `directory` is the common directory of sinks that publish `together`, or a sink's own. The files are
-    in the order of batches, keyed by the directories of the sinks. Raises `InputError` when no sink
-    publishes there.
+    in the order of batches, keyed by the directories of the sinks. `config` says how a directory in an
+    object store is reached. Raises `InputError` when no sink publishes there.
 
     >>> def results() -> list[str]:
     ...     return [file for files in published_files("out/").values() for file in files]
     """
+    from drivetrain.config import Config
     from drivetrain.connectors.files import publication_manifest
+    from drivetrain.runtime.objects.settings import StoreSettings
 
-    return publication_manifest.published_files(directory)
+    return publication_manifest.published_files(directory, StoreSettings.of(config or Config()))
 
 
 def state(application: Application | str, processor: str, config: Config | None = None) -> States:

@@ -88,7 +88,7 @@ def saved_while_running(drive: Harness, mode: str) -> Path:
     """
     with start(chained(drive.out("old"), 50), drive.config(**keys(mode))) as running:
         running.wait_clock(at(25_000), "5 min")
-        place = running.savepoint(drive.directory / "saved", "5 min")
+        place = Path(running.savepoint(drive.directory / "saved", "5 min"))
     assert running.wait().outcome is RunOutcome.STOPPED
     shutil.copytree(drive.out("old"), drive.out("kept"))
     fragments = read_manifest(place).record.fragments

@@ -50,7 +50,7 @@ def test_a_secret_is_in_no_state_savepoint_result_or_dead_letter(
     assert drive.run(app, checkpoint__mode="on").dead_lettered == 1
     (letter,) = dead_letters(app, drive.config()).to_pylist()
     assert "not with ***" in letter["error"]
-    kept = savepoint(app, drive.directory / "kept", config=drive.config())
+    kept = Path(savepoint(app, drive.directory / "kept", config=drive.config()))
     assert (kept / "manifest.json").is_file()
 
     place.with_name("new").write_text(PLANTED[::-1])

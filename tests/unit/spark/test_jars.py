@@ -67,7 +67,7 @@ def test_what_cannot_be_had_is_told_with_what_to_do(
     assert "kafka.jars" in str(error.value)
 
 
-@pytest.mark.parametrize("package", ["a:b", "a:b:c:d", "a::c", "../x:y:z", 'a:b:1"'])
+@pytest.mark.parametrize("package", ["a:b", "a:b:c:d:e", "a:b:c:", "a::c", "../x:y:z", 'a:b:1"'])
 def test_what_is_no_package_is_refused(package: str) -> None:
     with pytest.raises(ConfigError, match="not a Java package"):
         jars.cached([package])

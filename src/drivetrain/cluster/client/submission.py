@@ -38,6 +38,7 @@ from drivetrain.config import Config, split_sets
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.core.replay.replay import replay_of
+from drivetrain.runtime.objects.locations import is_in_object_store
 
 _OWN: Final = ("cluster.", "client.")
 """Topics of keys for this process's connection to the cluster; workers have their own."""
@@ -105,7 +106,7 @@ def prepare_submission(
         fresh=fresh,
         app_master=found.app_master,
         replay_from_ms=from_ms,
-        savepoint=None if from_savepoint is None else os.path.abspath(from_savepoint),
+        savepoint=None if from_savepoint is None else _place(os.fspath(from_savepoint)),
     )
     return Submission(spec, archive, found.plan, found.settings)
 
@@ -141,3 +142,8 @@ def sent_config(config: Config) -> dict[str, str]:
         for setting in config
         if setting.place != "default" and not setting.key.name.startswith(_OWN)
     }
+
+
+def _place(place: str) -> str:
+    """A place as workers find it, which run in other directories."""
+    return place if is_in_object_store(place) else os.path.abspath(place)

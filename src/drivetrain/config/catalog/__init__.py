@@ -13,6 +13,7 @@ from drivetrain.config.catalog import (
     log,
     master,
     run,
+    s3,
     spark,
     worker,
 )
@@ -25,6 +26,7 @@ ALL_KEYS = collect_keys(
     clock,
     checkpoint,
     kafka,
+    s3,
     cluster,
     application,
     client,
@@ -49,6 +51,7 @@ __all__ = [
     "log",
     "master",
     "run",
+    "s3",
     "spark",
     "worker",
 ]

@@ -35,9 +35,9 @@ from drivetrain.connectors.delta.data_files import DataFile, Layout, stem_of, wr
 from drivetrain.connectors.delta.delta_table import DeltaTarget, arrow_schema
 from drivetrain.connectors.delta.table_columns import Fit, fit
 from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.durable import sync, write_whole, writing
 from drivetrain.errors import OutputError
-from drivetrain.runtime.durable import sync, write_whole, writing
-from drivetrain.spark.batch.small_batches import SmallBatches
+from drivetrain.spark.measure.small_batches import SmallBatches
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -38,12 +38,12 @@ import pyarrow.parquet as pq
 from drivetrain.connectors.delta.column_statistics import Statistics
 from drivetrain.connectors.delta.partition_values import folder_of, runs
 from drivetrain.connectors.files.output_ownership import refusals_named
+from drivetrain.durable import sync
 from drivetrain.errors import DrivetrainError, OutputError
-from drivetrain.runtime.durable import sync
-from drivetrain.spark.batch.batch_times import computing
-from drivetrain.spark.batch.small_batches import SmallBatches
-from drivetrain.spark.batch.spark_text import quoted
+from drivetrain.spark.measure.batch_times import computing
+from drivetrain.spark.measure.small_batches import SmallBatches
 from drivetrain.spark.session.spark_errors import embedded, recovered
+from drivetrain.spark.session.spark_text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -34,8 +34,8 @@ from drivetrain.connectors.files.file_log import FileSplit
 from drivetrain.connectors.files.parquet_groups import read_row_groups, read_schema
 from drivetrain.connectors.schema import to_arrow
 from drivetrain.errors import DrivetrainError
-from drivetrain.spark.batch.batch_limit import limited
 from drivetrain.spark.connector.planner_process import end_with_connection
+from drivetrain.spark.measure.batch_limit import limited
 from drivetrain.spark.session.spark_errors import embedded
 
 FORMAT_NAME = "drivetrain_delta"

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from drivetrain.connectors.delta.data_files import DataFile
 from drivetrain.connectors.files.output_ownership import unwritable
+from drivetrain.durable import means_full, sync
 from drivetrain.errors import (
     DiskFullError,
     DrivetrainError,
@@ -39,7 +40,6 @@ from drivetrain.errors import (
     OutputError,
     UnavailableError,
 )
-from drivetrain.runtime.durable import means_full, sync
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

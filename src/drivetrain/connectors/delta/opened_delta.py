@@ -22,8 +22,8 @@ from drivetrain.connectors.delta.delta_table import arrow_schema, deltalake
 from drivetrain.connectors.delta.partition_values import text_of
 from drivetrain.connectors.delta.table_log import Beginning, Place, TableLog, columns_of, table_file
 from drivetrain.connectors.schema import from_arrow
+from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError
-from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext
 
 if TYPE_CHECKING:

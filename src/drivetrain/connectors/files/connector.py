@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from drivetrain.api.sinks import FileSink
 from drivetrain.api.sources import FileSource
+from drivetrain.config import Config
 from drivetrain.connectors.files.file_checks import validate_source
 from drivetrain.connectors.files.file_sink import FileSinkWriter
 from drivetrain.connectors.files.opened_files import open_files, read_files_whole
 from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import is_local
 from drivetrain.spark.connector.connector import Connector
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
@@ -26,9 +28,9 @@ class FilesConnector(Connector):
     sources = (FileSource,)
     sinks = (FileSink,)
 
-    def check_source(self, source: FileSource) -> None:
+    def check_source(self, source: FileSource, config: Config) -> None:
         """Raise `InputError` unless there are files to read."""
-        validate_source(source)
+        validate_source(source, StoreSettings.of(config))
 
     def open_source(self, source: FileSource, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
         """Open the files of `source`."""

@@ -15,17 +15,18 @@ from drivetrain.connectors.files.json_decoder import check_json_schema
 from drivetrain.connectors.files.parquet_groups import check_file_schema, read_schema
 from drivetrain.errors import InputError
 from drivetrain.runtime.file_locations import FoundFile, list_files, locate
+from drivetrain.runtime.objects.settings import StoreSettings
 
 _FILES_CHECKED = 100
 
 
-def validate_source(source: FileSource) -> None:
+def validate_source(source: FileSource, stores: StoreSettings) -> None:
     """Check that a file source has files to read.
 
     Needs no Spark. Raises InputError for a missing path, an empty directory, or files that cannot be
     opened. (`validate_schema` and reading the files check whether their *content* fits the schema.)
     """
-    filesystem, root = locate(source.path)
+    filesystem, root = locate(source.path, stores)
     kind = filesystem.get_file_info(root).type
     if kind == pafs.FileType.NotFound:
         raise InputError(
@@ -50,12 +51,13 @@ def validate_source(source: FileSource) -> None:
         _open(filesystem, file)
 
 
-def validate_schema(source: FileSource, found: list[FoundFile], target: pa.Schema) -> None:
+def validate_schema(
+    source: FileSource, found: list[FoundFile], target: pa.Schema, filesystem: pafs.FileSystem
+) -> None:
     """Check the columns that the files declare (CSV headers, Parquet footers) against `target`.
 
     Reads the first 100 files; the others are checked when they are read. Raises InputError.
     """
-    filesystem, _ = locate(source.path)
     if isinstance(source, JsonLines):
         check_json_schema(target, source.path)
     if isinstance(source, CsvFiles):

@@ -22,9 +22,10 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -41,6 +42,8 @@ from drivetrain.connectors.schema import ddl_types, to_arrow
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.columns import PUNCT
 from drivetrain.runtime.file_locations import FoundFile, compression_of, list_files, locate
+from drivetrain.runtime.objects.locations import is_in_object_store
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.connector.planner_process import end_with_connection
 from drivetrain.spark.connector.source import BAD_COLUMN
 from drivetrain.spark.measure.batch_limit import limited
@@ -53,6 +56,8 @@ MIN_PART_BYTES = 128 * 1024 * 1024
 """The minimum size of a part if there are more parts than cores.
 
 A task costs 60 to 200 ms of CPU, and parsing so much takes seconds. Spark's own readers make such parts."""
+STORE_LISTING_S = 1.0
+"""The shortest time between two listings of a place in an object store."""
 MAX_LINE_SCAN_BYTES = 256 * 1024 * 1024
 _SOURCES = {kind.format: kind for kind in (TextFiles, CsvFiles, JsonLines, ParquetFiles)}
 
@@ -66,6 +71,7 @@ class ReadPlan:
     max_batch_bytes: int
     parallelism: int
     limit_path: str | None = None
+    stores: StoreSettings = field(default_factory=StoreSettings)
     has_end_row: bool = False
     """Whether the batch that reaches the end of a bounded source has one row that marks the end."""
 
@@ -79,10 +85,10 @@ class ReadPlan:
     def from_json(cls, text: str) -> ReadPlan:
         """The plan from the text of `to_json`."""
         fields = json.loads(text)
-        source = fields.pop("source")
+        source, stores = fields.pop("source"), StoreSettings(**fields.pop("stores"))
         if "nulls" in source:
             source["nulls"] = tuple(source["nulls"])
-        return cls(source=_SOURCES[fields.pop("format")](**source), **fields)
+        return cls(source=_SOURCES[fields.pop("format")](**source), stores=stores, **fields)
 
 
 def must_be_whole(source: FileSource, path: str) -> bool:
@@ -98,13 +104,13 @@ def open_log(plan: ReadPlan) -> FileLog:
     return FileLog(filesystem, directory)
 
 
-def log_new_files(source: FileSource, log: FileLog) -> float:
+def log_new_files(source: FileSource, log: FileLog, stores: StoreSettings) -> float:
     """List the source's path and log new files; returns the seconds that listing took.
 
     The first listing is in the order of paths; later ones are in the order of modification times.
     """
     began_s = time.monotonic()
-    filesystem, root = locate(source.path)
+    filesystem, root = locate(source.path, stores)
     found = list_files(filesystem, root, source.glob)
     took_s = time.monotonic() - began_s
     if log.exists:
@@ -252,9 +258,11 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look_for_files(self, log: FileLog) -> None:
         if not self._plan.source.watch or self._frozen or time.monotonic() < self._listing_due_s:
             return
-        took_s = log_new_files(self._plan.source, log)
-        # Spark asks every few milliseconds; a directory that is slow to list is listed less often.
-        self._listing_due_s = time.monotonic() + max(0.02, 2 * took_s)
+        took_s = log_new_files(self._plan.source, log, self._plan.stores)
+        # Spark asks every few milliseconds; a directory that is slow to list is listed less often, and so is
+        # one whose listings cost money.
+        least_s = STORE_LISTING_S if is_in_object_store(self._plan.source.path) else 0.02
+        self._listing_due_s = time.monotonic() + max(least_s, 2 * took_s)
 
 
 def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -262,10 +270,10 @@ def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType
     assert isinstance(partition, FileSplits)
     try:
         if not plan.has_end_row:
-            yield from read_splits(plan.source, partition.splits, schema)
+            yield from read_splits(plan.source, partition.splits, schema, plan.stores)
             return
         data = StructType([field for field in schema.fields if field.name != PUNCT])
-        for batch in read_splits(plan.source, partition.splits, data):
+        for batch in read_splits(plan.source, partition.splits, data, plan.stores):
             no = pa.nulls(batch.num_rows, pa.bool_()).fill_null(False)
             yield batch.append_column(PUNCT, no)
         if partition.ends:
@@ -281,21 +289,28 @@ def end_row(schema: StructType) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def read_splits(source: FileSource, splits: list[FileSplit], schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_splits(
+    source: FileSource, splits: list[FileSplit], schema: StructType, stores: StoreSettings | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of `splits` as Arrow batches of `schema`; raises InputError (see the policy of `source`)."""
     target = to_arrow(schema)
     data_target = pa.schema([field for field in target if field.name != BAD_COLUMN])
     types = ddl_types(schema)
+    filesystem, _ = locate(source.path, stores)
     for split in splits:
-        for batch in _read_split(source, split, data_target, target, types):
+        for batch in _read_split(filesystem, source, split, data_target, target, types):
             for at in range(0, batch.num_rows, ROWS_PER_BATCH):
                 yield batch.slice(at, ROWS_PER_BATCH)
 
 
 def _read_split(
-    source: FileSource, split: FileSplit, data_target: pa.Schema, target: pa.Schema, types: dict[str, str]
+    filesystem: pafs.FileSystem,
+    source: FileSource,
+    split: FileSplit,
+    data_target: pa.Schema,
+    target: pa.Schema,
+    types: dict[str, str],
 ) -> Iterator[pa.RecordBatch]:
-    filesystem, _ = locate(source.path)
     if isinstance(source, ParquetFiles):
         yield from read_row_groups(filesystem, split, target)
         return

@@ -26,6 +26,10 @@ Invariants:
 4. When `prepare` returns, the batch survives a crash of the machine, and no reader sees it. The same is true
    of `write` when files are rolled.
 
+In an object store nothing is renamed. The file of a batch is written to the local disk and uploaded in one
+request, under its final name, only if that is free; a file that waits is copied to its name, under the same
+condition, and then deleted (docs/decisions/0105-one-decision-is-left-to-an-object-store.md).
+
 The size of the batch before determines whether the driver or the workers write, since a batch's
 own size is known only when it is computed; the workers also write if Spark refuses to send the driver so
 much. Called by the engine. Source: the file layout of Spark's own sink, without its metadata log.
@@ -35,8 +39,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
@@ -44,6 +50,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow.fs as pafs
 
 from drivetrain.api.sinks import FileSink, Guarantee
+from drivetrain.config import Config
 from drivetrain.connectors.files.file_formats import EXTENSIONS, header_of, render
 from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
 from drivetrain.connectors.files.publication_manifest import (
@@ -58,13 +65,17 @@ from drivetrain.connectors.files.rolling import FILE_BYTES, Rolling
 from drivetrain.connectors.files.staging import Target, join_parts, stage_parts, stage_table
 from drivetrain.core.replay.replay import FIRST_LIFE
 from drivetrain.errors import DrivetrainError
-from drivetrain.runtime.whole_files import publish_file
+from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
 from drivetrain.spark.measure.small_batches import SmallBatches
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+STORE_LOOK_S = 10.0
+"""The shortest time between two looks for batches in an object store that are due to be joined."""
 
 
 class FileSinkWriter:
@@ -76,10 +87,16 @@ class FileSinkWriter:
         self._sink = sink
         self._context = context
         self._uri = _absolute(sink.path)
-        self._directory = OutputDirectory(self._uri, context.app_id, context.state_dir)
-        self._manifest = Manifest(_absolute(sink.together or sink.path), context.app_id)
+        stores = StoreSettings.of(context.config or Config())
+        self._directory = OutputDirectory(self._uri, context.app_id, context.state_dir, stores)
+        self._staging = f"{self._directory.staging}/{context.sink_id}"
+        """Where workers write the parts of a large batch."""
+        self._staging_files = staging_files(self._directory.filesystem)
+        self._whole_in = staging_folder(self._directory.filesystem, self._staging)
+        """Where the file of a batch is written before it is published."""
+        self._manifest = Manifest(_absolute(sink.together or sink.path), context.app_id, stores)
         self._life = "" if context.life == FIRST_LIFE else f"life{context.life}-"
-        self._target = Target(self._uri, sink.format, b"", _compression(sink))
+        self._target = Target(self._uri, sink.format, b"", _compression(sink), stores)
         self._rolling = Rolling(
             self._directory,
             context.sink_id,
@@ -89,6 +106,7 @@ class FileSinkWriter:
         )
         self._turn = threading.Lock()
         """Held while files are joined and published, by batches, checkpoints and polls."""
+        self._looked_s = -math.inf
         self._claimed = False
         self._last: int | None = None
         """The newest batch that counts as published; None until it is looked up."""
@@ -133,7 +151,7 @@ class FileSinkWriter:
 
     def roll(self, released: int | None = None, *, ends: bool = False) -> None:
         """Show the due batches among those that wait to be joined, up to `released` (None: all of them)."""
-        if self._sink.roll is not None and self._is_ours():
+        if self._sink.roll is not None and (ends or self._is_time_to_look()) and self._is_ours():
             with self._publishing():
                 self._rolling.show(released, ends=ends)
 
@@ -199,30 +217,30 @@ class FileSinkWriter:
 
     def _written(self, df: DataFrame, batch_id: int, *, waits: bool) -> int:
         """Write the rows of a batch to staging, and move the file to where it waits, or into place."""
-        staging = f"{self._directory.staging}/{self._context.sink_id}"
         if batch_id <= self._published():
             return 0
         rendered = render(df, self._sink)
         header = header_of(df, self._sink)
-        self._ready(staging, one_by_one=not waits)
-        filesystem, name = self._directory.filesystem, self.name_of(batch_id)
+        self._ready(one_by_one=not waits)
+        filesystem, staged, name = self._directory.filesystem, self._staging_files, self.name_of(batch_id)
+        whole = f"{self._whole_in}/whole"
         try:
-            rows = self._stage(rendered, dataclasses.replace(self._target, header=header), staging)
+            rows = self._stage(rendered, dataclasses.replace(self._target, header=header), whole)
             if waits:
                 self.abort(batch_id)
             if rows and not waits and self._sink.roll is None:
                 path = f"{self._directory.path}/{name}"
                 with refusals_named(path):
-                    publish_file(filesystem, f"{staging}/whole", path)
+                    publish_file(filesystem, whole, path, staged)
             elif rows:
                 waiting = f"{rows}.{len(header)}.{_columns_of(df, rendered)}.{name}"
                 if waits:
                     with refusals_named(self._directory.prepared):
-                        publish_file(filesystem, f"{staging}/whole", f"{self._directory.prepared}/{waiting}")
+                        publish_file(filesystem, whole, f"{self._directory.prepared}/{waiting}", staged)
                 else:
-                    self._rolling.take(f"{staging}/whole", waiting)
+                    self._rolling.take(whole, waiting, staged)
         finally:
-            filesystem.delete_dir(staging)
+            staged.delete_dir(self._whole_in)
         if rows and not waits:
             self._last = batch_id
         return rows
@@ -235,6 +253,14 @@ class FileSinkWriter:
             self._last = max(seen, self._rolling.last_of(self._life)) if self._is_ours() else NONE
         return self._last
 
+    def _is_time_to_look(self) -> bool:
+        """Whether to list what waits: in an object store not with each batch, since listings cost money."""
+        now_s = time.monotonic()
+        if self._whole_in != self._staging and now_s - self._looked_s < STORE_LOOK_S:
+            return False
+        self._looked_s = now_s
+        return True
+
     def _is_ours(self) -> bool:
         return self._claimed or self._directory.is_claimed()
 
@@ -243,10 +269,11 @@ class FileSinkWriter:
         with self._manifest.locked(), self._turn:
             yield
 
-    def _ready(self, staging: str, *, one_by_one: bool) -> None:
+    def _ready(self, *, one_by_one: bool) -> None:
         filesystem = self._directory.filesystem
+        is_first = not self._claimed
         with refusals_named(self._directory.path):
-            if not self._claimed:
+            if is_first:
                 if not self._directory.is_claimed():
                     self._manifest.note(self._context.sink_id, None)  # of a state that was deleted
                     self._directory.claim()
@@ -257,9 +284,11 @@ class FileSinkWriter:
                 self._claimed = True
             if self._one_by_one != one_by_one:
                 self._count(one_by_one=one_by_one)
-            if filesystem.get_file_info(staging).type == pafs.FileType.Directory:
-                filesystem.delete_dir(staging)  # unfinished files of a killed run
-            filesystem.create_dir(staging, recursive=True)
+            for folder in {self._whole_in, self._staging} if is_first else {self._whole_in}:
+                files = self._staging_files if folder == self._whole_in else filesystem
+                if files.get_file_info(folder).type == pafs.FileType.Directory:
+                    files.delete_dir(folder)  # unfinished files of a killed run
+            self._staging_files.create_dir(self._whole_in, recursive=True)
             if not one_by_one:
                 filesystem.create_dir(self._directory.prepared, recursive=True)
 
@@ -278,15 +307,14 @@ class FileSinkWriter:
         """The sink's directory, relative to the manifest's."""
         return self._directory.path.removeprefix(self._manifest.root).strip("/") or "."
 
-    def _stage(self, rendered: DataFrame, target: Target, staging: str) -> int:
-        """Write the batch to `<staging>/whole`, if it has rows, and return their number."""
-        whole = f"{staging}/whole"
+    def _stage(self, rendered: DataFrame, target: Target, whole: str) -> int:
+        """Write the batch to the file `whole`, if it has rows, and return their number."""
         table = self._small.table(rendered)
         if table is not None:
             self._small.wrote(table.nbytes)
             return stage_table(table, target, whole).rows if table.num_rows else 0
         try:
-            parts = stage_parts(rendered, target, staging)
+            parts = stage_parts(rendered, target, self._staging)
         except Exception as error:
             ours = recovered(str(error))
             if isinstance(ours, DrivetrainError):
@@ -295,6 +323,8 @@ class FileSinkWriter:
         self._small.wrote(sum(part.size_bytes for part in parts))
         if parts:
             join_parts(parts, target, whole)
+        if self._whole_in != self._staging:
+            self._directory.filesystem.delete_dir(self._staging)
         return sum(part.rows for part in parts)
 
 

@@ -10,6 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+import pyarrow.fs as pafs
 from pyspark.sql.types import StructType
 
 from drivetrain.api.sources import FileSource, ParquetFiles, TextFiles
@@ -109,33 +110,33 @@ def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, St
         state_dir=_absolute(context.state_dir),
         max_batch_bytes=context.max_batch_bytes,
         limit_path=context.limit_path,
+        stores=context.stores,
         parallelism=context.spark.sparkContext.defaultParallelism,
     )
     log = open_log(plan)
     new = not log.exists
     if new:
-        validate_source(source)
-    filesystem, root = locate(source.path)
+        validate_source(source, context.stores)
+    filesystem, root = locate(source.path, context.stores)
     found = list_files(filesystem, root, source.glob)
-    struct = _struct_of(source, found)
+    struct = _struct_of(source, found, filesystem)
     if BAD_COLUMN in struct.names:
         raise InputError(f"the column name {BAD_COLUMN} is reserved", where=source.path)
     if new:
-        validate_schema(source, found, to_arrow(struct))
-        log_new_files(source, log)
+        validate_schema(source, found, to_arrow(struct), filesystem)
+        log_new_files(source, log, context.stores)
     if not isinstance(source, TextFiles):
         # Spark's workers get plain values: they may not be able to import the declared class.
         source = dataclasses.replace(source, schema=None)  # type: ignore[call-arg]
     return dataclasses.replace(plan, source=source), struct, log, new
 
 
-def _struct_of(source: FileSource, found: list[FoundFile]) -> StructType:
+def _struct_of(source: FileSource, found: list[FoundFile], filesystem: pafs.FileSystem) -> StructType:
     if isinstance(source, TextFiles):
         return StructType().add("value", "string")
     schema = getattr(source, "schema", None)
     if schema is not None:
         return to_struct(schema, source.path)
-    filesystem, _ = locate(source.path)
     if not found:
         raise InputError(
             "the schema is not known: there is no Parquet file yet to take it from",

@@ -18,6 +18,7 @@ Invariants:
 
 1. `check` changes nothing that a reader can see.
 2. Only files that this application published are ever removed.
+3. Of several that claim an empty place in an object store at the same time, one succeeds.
 
 Called by the file sink.
 """
@@ -37,6 +38,8 @@ import pyarrow.fs as pafs
 
 from drivetrain.errors import OutputError
 from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.object_files import objects_of
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import full_disk_named, is_local, publish_bytes
 
 OURS = "_drivetrain"
@@ -47,8 +50,8 @@ PUBLISHED = re.compile(r"part-.+-(?:to)?\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
 class OutputDirectory:
     """The output directory of one sink of one application."""
 
-    def __init__(self, uri: str, app_id: str, state_dir: str) -> None:
-        self.filesystem, self.path = locate(uri)
+    def __init__(self, uri: str, app_id: str, state_dir: str, stores: StoreSettings) -> None:
+        self.filesystem, self.path = locate(uri, stores)
         self.path = self.path.rstrip("/")
         self._app_id = app_id
         self._state_fs, self._state_dir = locate(state_dir)
@@ -125,7 +128,17 @@ class OutputDirectory:
             publish_bytes(self._state_fs, self._token_path(), token.encode())
         self.filesystem.create_dir(f"{self.path}/{OURS}", recursive=True)
         content = json.dumps({"app_id": self._app_id, "token": token}).encode()
-        publish_bytes(self.filesystem, f"{self.path}/{OURS}/owner.json", content)
+        objects, path = objects_of(self.filesystem), f"{self.path}/{OURS}/owner.json"
+        if objects is None or self._owner() is not None:
+            publish_bytes(self.filesystem, path, content)
+        elif not objects.create_file(path, content):
+            self.check()  # raises if it is another application
+            raise OutputError(
+                "another process of this application claims the output directory at the same time",
+                where=self.path,
+                expected="one process at a time, and one state directory",
+                remedy="stop the other one, and run this one again",
+            )
 
     def clear(self) -> None:
         """Remove the files that this application published, if the directory is its own."""

@@ -40,6 +40,7 @@ from drivetrain.connectors.files.output_ownership import OURS, PUBLISHED, refusa
 from drivetrain.errors import InputError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import is_local, publish_bytes
 
 _BATCH = re.compile(r"-(?:to)?(\d{8,})\.[^/]*$")
@@ -65,8 +66,8 @@ class Published(msgspec.Struct, frozen=True):
 class Manifest:
     """The manifest of one application's sinks under the directory `home`."""
 
-    def __init__(self, home: str, app_id: str) -> None:
-        self.filesystem, root = locate(home)
+    def __init__(self, home: str, app_id: str, stores: StoreSettings) -> None:
+        self.filesystem, root = locate(home, stores)
         self.root = root.rstrip("/")
         self._path = f"{self.root}/{OURS}/published-{app_id}.json"
 
@@ -109,7 +110,9 @@ class Manifest:
             held.release()
 
 
-def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
+def published_files(
+    directory: str | os.PathLike[str], stores: StoreSettings | None = None
+) -> dict[str, list[str]]:
     """The files that file sinks have published under `directory`, as of one transaction.
 
     `directory` is the one in which the sinks publish `together`, or one sink's own. The result has an
@@ -121,7 +124,7 @@ def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
         ledger = spark.read.parquet(*files["/data/out/ledger"])
     """
     place = os.fspath(directory)
-    filesystem, root = locate(place)
+    filesystem, root = locate(place, stores)
     root = root.rstrip("/")
     selector = pafs.FileSelector(f"{root}/{OURS}", allow_not_found=True)
     ours = {info.base_name: info.path for info in filesystem.get_file_info(selector)}

@@ -39,7 +39,8 @@ import pyarrow.fs as pafs
 from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
 from drivetrain.connectors.files.publication_manifest import NONE
 from drivetrain.connectors.files.staging import Target, join_files
-from drivetrain.runtime.whole_files import publish_file
+from drivetrain.runtime.objects.object_files import objects_of
+from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
 
 FILE_BYTES = 128 * 2**20
 """The size of a joined file by default."""
@@ -99,12 +100,15 @@ class Rolling:
             r"(life\d+-)?(\d{8,})(?:-to(\d{8,}))?(\.[^/]+))"
         )
 
-    def take(self, aside: str, waiting: str) -> None:
-        """Move the finished file `aside` to the waiting ones, under that name; durable when this returns."""
+    def take(self, aside: str, waiting: str, staged: pafs.FileSystem | None = None) -> None:
+        """Move the finished file `aside` to the waiting ones, under that name; durable when this returns.
+
+        `staged` is the file system of `aside`, if it is not the directory's.
+        """
         filesystem, folder = self._directory.filesystem, self._directory.rolling
         with refusals_named(folder):
             filesystem.create_dir(folder, recursive=True)
-            publish_file(filesystem, aside, f"{folder}/{waiting}")
+            publish_file(filesystem, aside, f"{folder}/{waiting}", staged)
 
     def waiting(self) -> list[Waiting]:
         """The files that wait and count, in the order of batches."""
@@ -122,6 +126,7 @@ class Rolling:
         With `ends` everything is due.
         """
         self._delete_parts()
+        self._delete_shown()
         waiting = self.waiting()
         self._known_s = {one.path: self._known_s.get(one.path, time.monotonic()) for one in waiting}
         waiting = [one for one in waiting if released is None or one.last <= released]
@@ -151,17 +156,19 @@ class Rolling:
 
     def _joined(self, group: Sequence[Waiting]) -> Waiting:
         """Replace several waiting files with one."""
-        filesystem, first, last = self._directory.filesystem, group[0], group[-1]
-        whole = f"{self._joining}/whole"
+        first, last = group[0], group[-1]
+        staging = staging_files(self._directory.filesystem)
+        folder = staging_folder(self._directory.filesystem, self._joining)
+        whole = f"{folder}/whole"
         with refusals_named(whole):
-            filesystem.create_dir(self._joining, recursive=True)
+            staging.create_dir(folder, recursive=True)
             try:
                 join_files([one.path for one in group], first.header_bytes, self._target, whole)
                 name = f"{self._stem}{first.life}{first.first:08d}-to{last.last:08d}{first.extension}"
                 rows = sum(one.rows for one in group)
-                self.take(whole, f"{rows}.{first.header_bytes}.{first.schema}.{name}")
+                self.take(whole, f"{rows}.{first.header_bytes}.{first.schema}.{name}", staging)
             finally:
-                filesystem.delete_dir(self._joining)
+                staging.delete_dir(folder)
         self._delete_parts()
         return next(one for one in self.waiting() if one.name == name)
 
@@ -171,6 +178,18 @@ class Rolling:
         for one in self._all():
             if one.path not in counting:
                 self._directory.filesystem.delete_file(one.path)
+
+    def _delete_shown(self) -> None:
+        """Delete waiting files that are visible: where moving is two steps, a process may die between them.
+
+        Joined with later ones, their messages would be seen twice.
+        """
+        filesystem = self._directory.filesystem
+        if objects_of(filesystem) is not None:
+            shown = {path.rpartition("/")[2] for path in self._directory.published()}
+            for one in self.waiting():
+                if one.name in shown:
+                    filesystem.delete_file(one.path)
 
     def _all(self) -> list[Waiting]:
         selector = pafs.FileSelector(self._directory.rolling, allow_not_found=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,6 +29,8 @@ from drivetrain.connectors.files.file_formats import lines_of
 from drivetrain.connectors.files.output_ownership import refusals_named
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.whole_files import staging_files
 from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.session.spark_errors import embedded
 
@@ -43,12 +45,21 @@ _PART_SCHEMA = "partition int, path string, rows long, bytes long"
 
 @dataclass(frozen=True)
 class Target:
-    """The file's place and format: `header` comes first; `compression` is gzip, a Parquet codec or none."""
+    """The file's place and format: `header` comes first; `compression` is gzip, a Parquet codec or none.
+
+    `stores` says how a place in an object store is reached.
+    """
 
     uri: str
     format: str
     header: bytes
     compression: str | None
+    stores: StoreSettings = field(default_factory=StoreSettings)
+
+    @property
+    def files(self) -> pafs.FileSystem:
+        """The file system of the place."""
+        return locate(self.uri, self.stores)[0]
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ class Staged:
 
 def stage_table(table: pa.Table, target: Target, path: str) -> Staged:
     """Write a batch that is in the driver to the hidden file `path`."""
-    rows = _write(iter(table.to_batches()), table.schema, target, path)
+    rows = _write(iter(table.to_batches()), table.schema, target, path, staging_files(target.files))
     return Staged(path, rows, table.nbytes)
 
 
@@ -75,13 +86,13 @@ def stage_parts(df: DataFrame, target: Target, directory: str) -> list[Staged]:
 
 def join_parts(parts: list[Staged], target: Target, path: str) -> None:
     """Join the parts of one batch into the hidden file `path`."""
-    filesystem, _ = locate(target.uri)
+    filesystem, staging = target.files, staging_files(target.files)
     paths = [part.path for part in parts]
     with refusals_named(path):
         if target.format == "parquet":
             _join_groups(filesystem, paths, target, path)
             return
-        with filesystem.open_output_stream(path, compression=target.compression) as out:
+        with staging.open_output_stream(path, compression=target.compression) as out:
             out.write(target.header)
             for part in paths:
                 _copy(filesystem, part, None, out)
@@ -89,12 +100,12 @@ def join_parts(parts: list[Staged], target: Target, path: str) -> None:
 
 def join_files(paths: list[str], header_bytes: int, target: Target, path: str) -> None:
     """Join complete files with the same columns, and with headers of so many bytes, into the file `path`."""
-    filesystem, _ = locate(target.uri)
+    filesystem, staging = target.files, staging_files(target.files)
     with refusals_named(path):
         if target.format == "parquet":
             _join_groups(filesystem, paths, target, path)
             return
-        with filesystem.open_output_stream(path, compression=target.compression) as out:
+        with staging.open_output_stream(path, compression=target.compression) as out:
             for number, one in enumerate(paths):
                 _copy(filesystem, one, target.compression, out, skip=header_bytes if number else 0)
 
@@ -113,7 +124,7 @@ def _join_groups(filesystem: pafs.FileSystem, paths: list[str], target: Target, 
     with pq.ParquetFile(filesystem.open_input_file(paths[0])) as first:
         schema = first.schema_arrow
     with (
-        filesystem.open_output_stream(path) as out,
+        staging_files(filesystem).open_output_stream(path) as out,
         pq.ParquetWriter(out, schema, compression=_codec(target)) as writer,
     ):
         held: list[pa.Table] = []
@@ -139,7 +150,8 @@ def _part_writer(
     target: Target, directory: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # A part has no header and, for lines, no compression: the joined file has them.
-    bare = Target(target.uri, target.format, b"", target.compression if target.format == "parquet" else None)
+    packed = target.compression if target.format == "parquet" else None
+    bare = Target(target.uri, target.format, b"", packed, target.stores)
 
     def write_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
@@ -159,7 +171,7 @@ def _part_writer(
                 yield batch
 
         try:
-            rows = _write(counted(), first.schema, bare, path)
+            rows = _write(counted(), first.schema, bare, path, bare.files)
         except DrivetrainError as error:
             raise embedded(error) from error
         if rows:
@@ -171,9 +183,14 @@ def _part_writer(
     return write_part
 
 
-def _write(batches: Iterator[pa.RecordBatch], schema: pa.Schema, target: Target, path: str) -> int:
-    """Write batches to `path` and return the number of rows."""
-    filesystem, _ = locate(target.uri)
+def _write(
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    target: Target,
+    path: str,
+    filesystem: pafs.FileSystem,
+) -> int:
+    """Write batches to `path` of a file system and return the number of rows."""
     rows = 0
     with refusals_named(path):
         if target.format != "parquet":

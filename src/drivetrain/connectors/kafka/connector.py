@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.config import Config
 from drivetrain.connectors.kafka import kafka_sink, kafka_source
 from drivetrain.connectors.kafka.broker_probe import validate_kafka
 from drivetrain.spark.connector.connector import Connector
@@ -17,7 +18,7 @@ class KafkaConnector(Connector):
     sources = (Kafka,)
     sinks = (KafkaSink,)
 
-    def check_source(self, source: Kafka) -> None:
+    def check_source(self, source: Kafka, config: Config) -> None:
         """Raise `UnavailableError` unless a broker listens."""
         validate_kafka(source)
 

@@ -39,9 +39,11 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.checkpoints.savepoint import newest_record, refuse_taken, write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
+from drivetrain.runtime.checkpoints.stored_savepoint import uploaded_to
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.error_records import ErrorRecord, error_record
 from drivetrain.runtime.find_application import directory_of
+from drivetrain.runtime.objects.locations import is_in_object_store
 
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
@@ -109,17 +111,17 @@ class SavepointRequests:
 
 
 def make_savepoint_of(
-    application: Application | str, place: Path | None, config: Config | None, timeout: str
-) -> Path:
-    """See `drivetrain.savepoint`."""
+    application: Application | str, place: str | None, config: Config | None, timeout: str
+) -> tuple[str, Manifest]:
+    """The place and the manifest of a new savepoint; see `drivetrain.savepoint`."""
     config = config or Config.load(None, {}, {})
     timeout_ms = milliseconds(timeout, "timeout")
     rundir = directory_of(application, config)
-    if place is None:
-        place = savepoint_place(config[run_keys.STATE_DIR], rundir.app_id)
-    place = place.absolute()
-    make_savepoint(rundir, place, timeout_ms)
-    return place
+    if place is not None and is_in_object_store(place):
+        with uploaded_to(place, config) as directory:
+            return place, make_savepoint(rundir, directory, timeout_ms)
+    chosen = savepoint_place(config[run_keys.STATE_DIR], rundir.app_id) if place is None else Path(place)
+    return str(chosen.absolute()), make_savepoint(rundir, chosen.absolute(), timeout_ms)
 
 
 def make_savepoint(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manifest:

@@ -24,13 +24,15 @@ Called by `execution`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from drivetrain.api.moments import moment_text
+from drivetrain.config import Config
 from drivetrain.core.change.graph_version import state_shape
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.durable import sync, writing
@@ -40,8 +42,10 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.savepoint import FRAGMENTS, TABLES, positions_in
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavepointError, copied, verified
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.stored_savepoint import local_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import noted_entries
 from drivetrain.spark.checkpoints.publishing import abort_after
@@ -54,14 +58,48 @@ _LIFE: Final = 1
 """The first life of transactions in a new directory."""
 
 
+@contextmanager
+def opened_savepoint(
+    place: str | None,
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None,
+) -> Iterator[OpenedSavepoint | None]:
+    """The verified savepoint at a place, or None without a place; one in an object store is here meanwhile.
+
+    Raises an error if the application cannot start from it.
+    """
+    if place is None:
+        yield None
+        return
+    if replay_from_ms is not None:
+        raise UserError(
+            "an application cannot start from a savepoint and with a replay",
+            got="both",
+            remedy="start from the savepoint first, then replay",
+        )
+    aside = rundir.path.with_name(f".{rundir.path.name}.fetched")
+    with local_savepoint(place, aside, StoreSettings.of(config)) as directory:
+        saved = OpenedSavepoint(directory, rundir.writers, place if directory == aside else None)
+        saved.require_fits(plan, rundir, fresh=fresh)
+        yield saved
+
+
 class OpenedSavepoint:
     """A complete savepoint at `place`; raises SavepointError if it is damaged or incomplete.
 
-    Raises UserError when users other than `writers` can write there.
+    Raises UserError when users other than `writers` can write there. `origin` is where it was fetched from,
+    if that is elsewhere.
     """
 
-    def __init__(self, place: str | Path, writers: Writers = Writers.OWNER) -> None:
+    def __init__(
+        self, place: str | Path, writers: Writers = Writers.OWNER, origin: str | None = None
+    ) -> None:
         self.place: Final = Path(place).absolute()
+        self._origin: Final = str(self.place) if origin is None else origin
         require_trusted_tree(self.place, "the savepoint", writers)
         self.manifest: Final[Manifest] = verified(self.place)
 
@@ -89,7 +127,7 @@ class OpenedSavepoint:
         """A notice for the user: where the application starts from, and what cannot change."""
         saved = self.manifest
         text = (
-            f"continues from the savepoint {self.place}: checkpoint {saved.record.txid} of {saved.app_id}, "
+            f"continues from the savepoint {self._origin}: checkpoint {saved.record.txid} of {saved.app_id}, "
             f"made {moment_text(saved.made_at_ms)}"
         )
         fixed = {id: n for id, n in saved.shuffle_partitions.items() if n != spark_partitions}

@@ -19,6 +19,7 @@ from drivetrain.errors import GraphError, InternalError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from drivetrain.config import Config
     from drivetrain.spark.connector.sink import SinkContext, SinkWriter
     from drivetrain.spark.connector.source import OpenedSource, SourceContext
 
@@ -31,7 +32,7 @@ class Connector:
     sinks: ClassVar[tuple[type, ...]] = ()
     """The classes of declarations that it writes, subclasses included."""
 
-    def check_source(self, source: Any) -> None:
+    def check_source(self, source: Any, config: Config) -> None:
         """Raise an error for a source that cannot be read; called before Spark starts, and needs no Spark."""
 
     def open_source(self, source: Any, context: SourceContext, *, has_end_row: bool) -> OpenedSource:

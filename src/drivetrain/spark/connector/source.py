@@ -33,6 +33,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from drivetrain.runtime.objects.settings import StoreSettings
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -66,6 +68,8 @@ class SourceContext:
     """Where Spark keeps its own log of the files taken, if it is to read them: in the query's checkpoint."""
     kafka_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of Kafka's clients for all sources, from the configuration; may contain secrets."""
+    stores: StoreSettings = field(default_factory=StoreSettings)
+    """How object stores are reached, from the configuration."""
     replay_from_ms: int | None = None
     """A query without a checkpoint may skip messages from before this time. None: it begins at the oldest."""
     replay_column: str | None = None

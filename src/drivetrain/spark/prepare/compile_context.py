@@ -18,6 +18,7 @@ from drivetrain.config.catalog import kafka as kafka_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import Replay, has_event_time, source_time
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.compile.surroundings import Surroundings
 from drivetrain.spark.connector.source import SourceContext
@@ -97,6 +98,7 @@ class CompileContext:
             source_id=id,
             max_batch_bytes=self.config[run_keys.MAX_BATCH_BYTES],
             max_batch_rows=self.config[run_keys.MAX_BATCH_ROWS] or None,
+            stores=StoreSettings.of(self.config),
             kafka_options=self.config[kafka_keys.OPTIONS],
             replay_from_ms=None if self.replay is None or replayed is None else self.replay.from_ms,
             replay_column=None if time is None else time.column,

@@ -39,7 +39,7 @@ from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.realtime import require_realtime, with_how
-from drivetrain.errors import GraphError, UserError
+from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -50,7 +50,7 @@ from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.realtime_query import RealtimeQuery, require_cores
-from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others
+from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others, opened_savepoint
 from drivetrain.spark.checkpoints.participants import CheckpointBook
 from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.publishing import publish_prepared
@@ -228,10 +228,29 @@ def prepare(
 
     This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
     `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
-    from the savepoint in that directory. `version` is the record of the plan, if there is one. Raises the
+    from the savepoint at that place. `version` is the record of the plan, if there is one. Raises the
     application's first error: then a first run leaves no state, and an earlier life stays.
     """
-    saved = None if savepoint is None else _fitting(savepoint, plan, rundir, fresh, replay_from_ms)
+    with opened_savepoint(
+        savepoint, plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms
+    ) as saved:
+        return _begun(
+            plan, rundir, config, flow, host, version, saved, fresh=fresh, replay_from_ms=replay_from_ms
+        )
+
+
+def _begun(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    flow: FlowBook | None,
+    host: Host,
+    version: GraphVersion | None,
+    saved: OpenedSavepoint | None,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None,
+) -> Execution:
     if replay_from_ms is not None:
         replay_from(plan.graph, replay_from_ms)  # before anything is deleted
         if not fresh:
@@ -258,21 +277,6 @@ def prepare(
     return execution
 
 
-def _fitting(
-    place: str, plan: Plan, rundir: RunDirectory, fresh: bool, replay_from_ms: int | None
-) -> OpenedSavepoint:
-    """The verified savepoint at a place; raises an error if the application cannot start from it."""
-    if replay_from_ms is not None:
-        raise UserError(
-            "an application cannot start from a savepoint and with a replay",
-            got="both",
-            remedy="start from the savepoint first, then replay",
-        )
-    saved = OpenedSavepoint(place, rundir.writers)
-    saved.require_fits(plan, rundir, fresh=fresh)
-    return saved
-
-
 def _prepared(
     plan: Plan,
     rundir: RunDirectory,
@@ -296,7 +300,7 @@ def _prepared(
     rundir.refuse_another_graph(plan)
     first_run = not rundir.started
     if first_run or replay_from_ms is not None:
-        _validate_sources(plan)
+        _validate_sources(plan, config)
     for sink in sinks.values():
         sink.validate()
     if saved is not None:
@@ -341,11 +345,11 @@ def _settled(
     return None
 
 
-def _validate_sources(plan: Plan) -> None:
+def _validate_sources(plan: Plan, config: Config) -> None:
     """Raise errors that can be found without Spark, at once. Later runs use the inputs that they listed."""
     for node in plan.graph.nodes.values():
         if node.operation.any_source is not None:
-            check_source(node.operation.any_source)
+            check_source(node.operation.any_source, config)
 
 
 def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook, host: Host = SPARK) -> Execution:

@@ -40,7 +40,6 @@ from drivetrain.spark.run.run_clock import RunClock, clock_is_behind
 if TYPE_CHECKING:
     import os
     from datetime import datetime
-    from pathlib import Path
 
     from drivetrain.api.application import Application
     from drivetrain.api.graph import Graph
@@ -72,7 +71,7 @@ class RunningApplication:
         run: Run,
         listener: RunListener | None,
         states: Callable[[str], States],
-        save: Callable[[str | os.PathLike[str] | None, str], Path],
+        save: Callable[[str | os.PathLike[str] | None, str], str],
     ) -> None:
         self._save: Final = save
         self._states: Final = states
@@ -128,7 +127,7 @@ class RunningApplication:
         """Query the states of a processor while it runs; raises the errors of `drivetrain.state`."""
         return self._states(processor)
 
-    def savepoint(self, place: str | os.PathLike[str] | None = None, timeout: str = "1 min") -> Path:
+    def savepoint(self, place: str | os.PathLike[str] | None = None, timeout: str = "1 min") -> str:
         """Write a savepoint of the application while it runs; see `drivetrain.savepoint`."""
         self._clock_is_there.wait(milliseconds(timeout, "timeout") / 1000)
         self._raise_error()

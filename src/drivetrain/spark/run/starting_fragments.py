@@ -50,7 +50,7 @@ def started(execution: Execution, loaded: LoadedVersion, fragment: Fragment) -> 
     for id in record.sources(fragment.id):
         source = loaded.plan.graph.nodes[id].operation.any_source
         assert source is not None
-        check_source(source)
+        check_source(source, loaded.context.config)
     places = execution.rundir.places
     places.prepare(fragment.id, record.channels(fragment.id), record.sources(fragment.id))
     return execution.new_fragment(loaded.context, loaded.sinks, fragment)

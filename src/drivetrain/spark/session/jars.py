@@ -56,7 +56,8 @@ _SETTINGS = """<ivysettings>
 
 
 def cached(packages: Sequence[str]) -> list[Path] | None:
-    """The jars of these packages (`group:artifact:version`) if they were fetched before, else None.
+    """The jars of these packages (`group:artifact:version`, or with `:classifier`) if they were fetched before,
+    else None.
 
     None too when others could have written them.
     """
@@ -82,8 +83,8 @@ def fetch(packages: Sequence[str], checksums: Mapping[str, str], settings: str |
         jars = Path(scratch, "jars")
         _run_ivy(packages, Path(scratch), jars, settings)
         for package in packages:
-            _, artifact, version = _split(package)
-            _compare(package, jars / f"{artifact}-{version}.jar", checksums.get(package))
+            _, *named = _split(package)
+            _compare(package, jars / f"{'-'.join(filter(None, named))}.jar", checksums.get(package))
         try:
             publish_directory(jars, place)
         except OSError:
@@ -97,21 +98,28 @@ def _place(packages: Sequence[str]) -> Path:
     return cache_directory() / f"{name}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:12]}"
 
 
-def _split(package: str) -> tuple[str, str, str]:
+def _split(package: str) -> tuple[str, str, str, str]:
     parts = package.split(":")
-    if len(parts) != 3 or not all(parts) or any(c in package for c in '/\\ <>"'):
-        raise ConfigError("not a Java package", expected="group:artifact:version", got=package)
-    return parts[0], parts[1], parts[2]
+    if len(parts) not in (3, 4) or not all(parts) or any(c in package for c in '/\\ <>"'):
+        expected = "group:artifact:version or group:artifact:version:classifier"
+        raise ConfigError("not a Java package", expected=expected, got=package)
+    return parts[0], parts[1], parts[2], parts[3] if len(parts) == 4 else ""
+
+
+def _dependency(package: str) -> str:
+    group, artifact, version, classifier = map(quoteattr, _split(package))
+    chosen = f"<artifact name={artifact} type='jar' ext='jar' m:classifier={classifier}/>"
+    return (
+        f"<dependency org={group} name={artifact} rev={version} transitive='false' conf='default->default'>"
+        f"{chosen if classifier != quoteattr('') else ''}</dependency>"
+    )
 
 
 def _run_ivy(packages: Sequence[str], scratch: Path, jars: Path, settings: str | None) -> None:
-    wanted = "".join(
-        f"<dependency org={quoteattr(g)} name={quoteattr(a)} rev={quoteattr(v)} transitive='false' "
-        "conf='default->default'/>"
-        for g, a, v in map(_split, packages)
-    )
+    wanted = "".join(map(_dependency, packages))
     (scratch / "ivy.xml").write_text(
-        "<ivy-module version='2.0'><info organisation='drivetrain' module='jars'/><configurations>"
+        "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
+        "<info organisation='drivetrain' module='jars'/><configurations>"
         f"<conf name='default'/></configurations><dependencies>{wanted}</dependencies></ivy-module>"
     )
     (scratch / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache"))))
@@ -127,7 +135,7 @@ def _run_ivy(packages: Sequence[str], scratch: Path, jars: Path, settings: str |
         *("-settings", settings or str(scratch / "settings.xml")),
         *("-ivy", str(scratch / "ivy.xml")),
         *("-cache", str(scratch / "cache")),
-        *("-retrieve", f"{jars}/[artifact]-[revision].[ext]"),
+        *("-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"),
         *("-types", "jar", "bundle"),
         "-error",
     ]

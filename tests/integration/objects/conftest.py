@@ -1,0 +1,8 @@
+"""Runs that are killed come from the tests of changes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "changes"))

@@ -1,0 +1,136 @@
+"""A real object store on this machine for the tests: S3Proxy over a folder.
+
+Its jar (pinned) is fetched once into the user's cache: by `make setup`, or `object_store.py fetch`.
+A server that a test starts dies with the process that started it. A bucket is a folder of its directory.
+
+Creating an object only if its name is free is atomic in it. Replacing one only if its tag has not changed is
+not: of 12 writers that know the same tag, two or three succeed in a quarter of all rounds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.spark.session.jars import cached, fetch
+from drivetrain.spark.session.java import java_program
+from free_ports import free_port
+
+PINS = {
+    "org.gaul:s3proxy:4.1.0:jar-with-dependencies": (
+        "a4d025969aaf796616ed4b1e2491d87d455ce84bb28cb9db086b2e6aaa68b48d"
+    )
+}
+ACCESS_KEY, SECRET_KEY = "AKIDRIVETRAINTESTS", "a-secret-of-tests"
+ENVIRONMENT = {"TESTS_S3_ACCESS": ACCESS_KEY, "TESTS_S3_SECRET": SECRET_KEY}
+"""The variables that `S3Server.settings` refers to."""
+START_S = 60.0
+
+
+class S3Server:
+    """An S3Proxy in `directory`, on a free port."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> S3Server:
+        """Start it, and wait until it answers."""
+        properties = self.directory / "s3proxy.properties"
+        chosen = {
+            "s3proxy.endpoint": self.endpoint,
+            "s3proxy.authorization": "aws-v2-or-v4",
+            "s3proxy.identity": ACCESS_KEY,
+            "s3proxy.credential": SECRET_KEY,
+            "jclouds.provider": "filesystem-nio2",
+            "jclouds.filesystem.basedir": str(self.data),
+            "jclouds.identity": "unused",
+            "jclouds.credential": "unused",
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
+        (jar,) = fetch(list(PINS), PINS)
+        java = java_program()
+        assert java is not None, "the object store needs Java"
+        options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        with (self.directory / "log.txt").open("ab") as log:
+            self._process = subprocess.Popen(
+                [java, *options, "-jar", str(jar), "--properties", str(properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,
+            )
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(
+                    f"S3Proxy does not start:\n{(self.directory / 'log.txt').read_text()[-4000:]}"
+                )
+            time.sleep(0.05)
+        return self
+
+    def bucket(self, name: str) -> Path:
+        """Make a bucket (three letters at least); the folder with its objects."""
+        folder = self.data / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def kill(self) -> None:
+        """End it at once; it keeps its data."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
+    def settings(self, *, endpoint: str | None = None, retry_ms: int = 20_000) -> StoreSettings:
+        """How it is reached; `endpoint` is that of a proxy in front of it."""
+        return StoreSettings(
+            endpoint=endpoint or self.endpoint,
+            region="us-east-1",
+            access_key="${TESTS_S3_ACCESS}",
+            secret_key="${TESTS_S3_SECRET}",
+            timeout_ms=5_000,
+            retry_ms=retry_ms,
+        )
+
+    def sets(self, endpoint: str | None = None) -> dict[str, str]:
+        """The same as keys of a configuration."""
+        return {
+            "s3.endpoint": endpoint or self.endpoint,
+            "s3.region": "us-east-1",
+            "s3.access-key": "${TESTS_S3_ACCESS}",
+            "s3.secret-key": "${TESTS_S3_SECRET}",
+            "s3.timeout": "5 s",
+            "s3.retry-for": "20 s",
+        }
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(self.endpoint, timeout=1).close()
+        except urllib.error.HTTPError:
+            return True  # it wants credentials
+        except OSError:
+            return False
+        return True
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["fetched"]:
+        sys.exit(cached(list(PINS)) is None)
+    print(*fetch(list(PINS), PINS))

@@ -1,0 +1,120 @@
+"""A proxy in front of an object store that makes requests fail, on loopback.
+
+`plan(method, path)` says for each request what becomes of it. What the store does and what its client learns
+of it are then no longer the same, which is what callers must cope with.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import urlsplit
+
+
+class Fault(Enum):
+    """What becomes of a request."""
+
+    NONE = "none"
+    BUSY = "busy"
+    """503, and the store never sees it."""
+    REFUSED = "refused"
+    """400, and the store never sees it."""
+    LOST_ANSWER = "lost answer"
+    """The store carries it out, and the connection ends before the answer."""
+    CUT_BODY = "cut body"
+    """The connection is reset in the middle of the answer's body."""
+    SILENCE = "silence"
+    """The store carries it out, and the answer does not come in time."""
+
+
+class FaultyStore:
+    """The proxy; a context manager. `requests` counts by method."""
+
+    def __init__(self, endpoint: str, silence_s: float = 8.0) -> None:
+        self.plan: Callable[[str, str], Fault] = lambda method, path: Fault.NONE
+        self.requests: Counter[str] = Counter()
+        self.faults: Counter[Fault] = Counter()
+        self._silence_s = silence_s
+        upstream = urlsplit(endpoint).netloc
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(upstream))
+        self._server.daemon_threads = True
+        self._closing = threading.Event()
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> FaultyStore:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self, upstream: str) -> type[BaseHTTPRequestHandler]:
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_PUT(self) -> None:
+                proxy._pass(self, upstream)
+
+            do_GET = do_HEAD = do_DELETE = do_POST = do_PUT  # noqa: N815 - http.server's names
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Handler
+
+    def _pass(self, client: BaseHTTPRequestHandler, upstream: str) -> None:
+        body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
+        fault = self.plan(client.command, client.path)
+        self.requests[client.command] += 1
+        self.faults[fault] += 1
+        if fault in (Fault.BUSY, Fault.REFUSED):
+            client.send_response(503 if fault is Fault.BUSY else 400)
+            client.send_header("Content-Length", "0")
+            client.end_headers()
+            return
+        connection = http.client.HTTPConnection(upstream, timeout=30)
+        try:
+            connection.putrequest(client.command, client.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in client.headers.items():
+                connection.putheader(name, value)
+            connection.endheaders(body or None)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        if fault is Fault.SILENCE:
+            self._closing.wait(self._silence_s)
+        if fault in (Fault.LOST_ANSWER, Fault.SILENCE):
+            _reset(client)
+            return
+        client.send_response_only(answer.status, answer.reason)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                client.send_header(name, value)
+        length = answer.getheader("Content-Length") if client.command == "HEAD" else len(content)
+        client.send_header("Content-Length", str(length or 0))
+        client.end_headers()
+        if fault is Fault.CUT_BODY:
+            client.wfile.write(content[: len(content) // 2])
+            _reset(client)
+            return
+        client.wfile.write(content)
+
+
+def _reset(client: BaseHTTPRequestHandler) -> None:
+    client.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.connection.close()
+    client.close_connection = True
