@@ -15,6 +15,8 @@ from drivetrain.spark.connector.source import OpenedSource, SourceContext
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from drivetrain.config import Config
+
 
 class DeltaConnector(Connector):
     """Tables of Delta Lake, read and written."""
@@ -22,7 +24,7 @@ class DeltaConnector(Connector):
     sources = (DeltaRows,)
     sinks = (DeltaSink,)
 
-    def check_source(self, source: DeltaRows) -> None:
+    def check_source(self, source: DeltaRows, config: Config) -> None:
         """Raise `InputError` unless the table can be read."""
         require_table(source)
 

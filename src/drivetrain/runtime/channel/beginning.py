@@ -17,7 +17,7 @@ Invariants:
 1. A channel that has begun has every message of its producer's batches after the one in the file.
 2. The place where a channel begins does not change once an entry of it exists.
 
-Called by `micro_batch_query` (begins channels), `whole_windows` and `spark.run.fragment_changes`.
+Called by `version_changes` (begins channels), `whole_windows` and `spark.run.fragment_changes`.
 """
 
 from __future__ import annotations

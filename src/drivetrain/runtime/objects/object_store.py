@@ -15,7 +15,7 @@ Invariants of an implementation:
    way and the request was sent again.
 3. What a call that returned has written is seen by every later call.
 
-Called by `object_files`, `core`'s shells and `drivetrain doctor`; implemented by `obstore_store`.
+Called by `object_files`, `stored_savepoint` and `object_places`; implemented by `obstore_store`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,10 @@ Invariants:
 2. The fragment is finished only when its inputs are, every batch is committed, and its last entry has the
    final clock.
 
-Called by `execution`; see `fragment_query` for the parts shared with real-time mode, `version_changes` for
-other branches between two batches, and `idle_clock` for a clock that moves without messages.
+The parts shared with real-time mode are in `fragment_query`; `version_changes` has other branches between two
+batches, `idle_clock` a clock that moves without messages.
+
+Called by `execution`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Invariants:
 1. All parts of the query change between two batches, never during one.
 2. A channel that a version adds has begun before its fragment appends to it.
 
-Called by `micro_batch_query`; `spark.run.application_versions` calls `go_over` before the query starts.
+Called by `micro_batch_query`. Versions of the application call `go_over` before the query starts.
 """
 
 from __future__ import annotations

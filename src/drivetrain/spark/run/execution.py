@@ -197,14 +197,12 @@ class Execution:
         context.schemas.update(branches.schemas())
         channels = {c.id for c in plan.channels}
         readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
-        directory = rundir.fragment(fragment.id)
         config = RunningConfig(rundir.path, context.config)
-        limit = BatchLimit(directory, largest_batches(trunk, context.config), config)
-        parts = QueryParts(
-            self.engine, plan, fragment, trunk, branches, directory, readers, counts, self.flow
-        )
+        place = rundir.fragment(fragment.id)
+        parts = QueryParts(self.engine, plan, fragment, trunk, branches, place, readers, counts, self.flow)
         if fragment.id in context.realtime:
             return RealtimeQuery(parts, context.config[run_keys.CHECKPOINT_INTERVAL])
+        limit = BatchLimit(place, largest_batches(trunk, context.config), config)
         query = MicroBatchQuery(parts, limit, config)
         files = CheckpointFiles(rundir.home)
         own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)

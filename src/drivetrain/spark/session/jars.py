@@ -56,7 +56,7 @@ _SETTINGS = """<ivysettings>
 
 
 def cached(packages: Sequence[str]) -> list[Path] | None:
-    """The jars of these packages (`group:artifact:version`, or with `:classifier`) if they were fetched before,
+    """The jars of these packages (`group:artifact:version[:classifier]`) if they were fetched before,
     else None.
 
     None too when others could have written them.
