@@ -154,7 +154,8 @@ def test_a_run_is_shown_with_the_figures_of_an_application_of_a_cluster(run: Run
     assert len(letters) == 3
     graph = run.get("/graph")
     assert {one["processor"]: one["how"] for one in graph["processors"]}["mark"] == "arrow"
-    assert run.get("/history")["fragments"]["read"]["messages"][-1] >= 0
+    taken = wait(lambda: run.get("/history")["fragments"].get("read"), run)
+    assert taken["messages"][-1] >= 0
     stacks = run.get("/threads")
     assert "in _until_the_end" in stacks["python"], "the loop of the run"
     assert "MicroBatchExecution" in stacks["java"], stacks["java"][:2_000]

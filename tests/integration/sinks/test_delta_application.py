@@ -22,8 +22,8 @@ from drivetrain.cli.main import app
 from drivetrain.connectors.opening import open_sink
 from drivetrain.crash_points import VARIABLE, CrashPoint
 from drivetrain.errors import OutputError
-from drivetrain.spark.batch import small_batches
 from drivetrain.spark.connector.sink import SinkContext
+from drivetrain.spark.measure import small_batches
 
 UTC = dt.UTC
 EVERY_TYPE = """

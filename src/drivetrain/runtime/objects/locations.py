@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import pyarrow.fs as pafs
-
 from drivetrain.errors import InputError
-from drivetrain.runtime.objects.object_files import ObjectFiles
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.obstore_store import ObstoreStore
 from drivetrain.runtime.objects.settings import StoreSettings
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 SCHEMES = ("s3://", "s3a://")
 
@@ -52,6 +53,11 @@ def open_place(uri: str, settings: StoreSettings, *, retry_ms: int | None = None
 
 
 def _filesystem(settings: StoreSettings) -> pafs.FileSystem:
+    # Masters, workers and commands only ask what a place is: Arrow would cost each of them 30 MiB.
+    import pyarrow.fs as pafs
+
+    from drivetrain.runtime.objects.object_files import ObjectFiles
+
     return pafs.PyFileSystem(ObjectFiles("s3", lambda bucket: _opened(bucket, settings)))
 
 
