@@ -6,23 +6,28 @@ through; the test feeds messages in steps, so it knows which version that must b
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.errors import DrivetrainError, UnavailableError
-from whole_cluster import WholeCluster, drivetrain, wait_for, whole_cluster
+from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, drivetrain, wait_for, whole_cluster
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -143,6 +148,43 @@ def begun(work: Callable[[], int]) -> Future[int]:
     return future
 
 
+def listening(pid: int) -> list[int]:
+    """The ports at which a process listens."""
+    found = psutil.Process(pid).net_connections(kind="tcp")
+    return [one.laddr.port for one in found if one.status == psutil.CONN_LISTEN]
+
+
+@contextmanager
+def flooded(ports: list[int]) -> Iterator[Callable[[], int]]:
+    """Connections of strangers to all ports until the block ends: silent, too short, nonsense; counted."""
+    is_over, done = threading.Event(), itertools.count()
+    made = [0]
+
+    def flood() -> None:
+        held: deque[socket.socket] = deque()
+        while not is_over.is_set():
+            number = next(done)
+            with suppress(OSError):  # it was refused or closed, as it should be
+                connection = socket.create_connection(("127.0.0.1", ports[number % len(ports)]), 5)
+                held.append(connection)
+                connection.send((b"", b"\0", b"\xff" * 20_000, b"GET / HTTP/1.1\r\n\r\n")[number // 7 % 4])
+            made[0] = number + 1
+            while len(held) > 100:
+                held.popleft().close()
+        for connection in held:
+            connection.close()
+
+    threads = [threading.Thread(target=flood, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield lambda: made[0]
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join(60)
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     place = tmp_path_factory.mktemp("changing")
@@ -201,6 +243,20 @@ def test_a_version_that_fails_goes_back_by_itself_and_says_where(shop: Shop) -> 
     shop.wait_shown()
     assert shop.attempts() == before, "no fragment was started again"
     assert shop.outcomes()[-1] == "rolled back"
+
+
+def test_beside_a_flood_of_strangers_it_processes_and_nothing_is_started_again(shop: Shop) -> None:
+    before, epoch, version = shop.attempts(), shop.status()[0].epoch, max(shop.expected.values())
+    parts = ("cli master", "cli worker", APP_MASTER, EXECUTOR)
+    places = {part: listening(pid) for part in parts for pid in shop.cluster.processes(part)}
+    assert all(places.get(part) for part in parts), f"who listens: {places}"
+    with flooded([port for ports in places.values() for port in ports]) as connections:
+        for rounds in range(1, 6):
+            shop.feed(version)
+            shop.wait_shown()
+            wait_for(lambda least=rounds * 400: connections() >= least, "the flood", LATE_S)
+    assert shop.attempts() == before, "no fragment was started again"
+    assert shop.status()[0].epoch == epoch
 
 
 def test_what_does_not_compile_changes_nothing(shop: Shop) -> None:
