@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Runs the checks, cheapest first, and stops at the first stage that fails. Ends with the slowest tests, the time of
-# each stage and the number of tests. Lint, types and layers run side by side; tests run in two processes, integration
-# tests in three.
+# each stage and the number of tests. Lint, types and layers run side by side; tests run in two processes.
 #
 #   scripts/check.sh                 every check (make test)
 #   scripts/check.sh --quick         without integration and browser tests (make check)
@@ -77,8 +76,7 @@ case $kind in
     side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports"
     tests "unit and simulation" tests/simulation tests/unit
     if [ "$kind" = all ]; then
-      # Integration tests wait for Java, Kafka and each other: two of them leave a core idle a third of the time.
-      tests "integration" tests/integration --numprocesses 3
+      tests "integration" tests/integration
       tests "browser" tests/browser --numprocesses 0
     fi
     ;;

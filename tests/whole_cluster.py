@@ -29,7 +29,7 @@ from free_ports import free_ports
 T = TypeVar("T")
 
 MARK = "TEST_OF_A_WHOLE_CLUSTER"
-SLOW_S = 180.0
+SLOW_S = 600.0
 SETTINGS = ("--set", "spark.driver-memory=512 MiB", "--set", "spark.shuffle-partitions=2")
 
 APP_MASTER = "drivetrain.cluster.app_master"

@@ -23,7 +23,7 @@ from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 
 ROWS, STAGE = 5_000, 500
 PLANTED = "PLANTED_FOR_A_TEST"
@@ -97,7 +97,7 @@ def test_word_count_detached_its_name_is_free_again_for_a_command_on_every_worke
     taken = cluster.submit("wordcount.py", "--detached", *given)
     assert taken.returncode == 2
     assert "--name" in taken.stderr
-    assert cluster.client.wait("wc", "3 min").state is ApplicationState.SUCCEEDED
+    assert cluster.client.wait("wc", "10 min").state is ApplicationState.SUCCEEDED
     assert cluster.client.wait_clock("wc", "2500-01-01", "10 s") == FINAL_CLOCK_MS
     words = {"to": 2, "be": 2, "or": 1, "not": 1, "that": 1, "is": 1, "the": 1, "question": 1}
     assert table(cluster.directory / "counted") == sorted(
@@ -189,7 +189,7 @@ def test_a_failure_is_the_users_and_a_restart_keeps_id_and_state(cluster: WholeC
 
     (place / "passed" / "0").unlink()
     assert app_id in cluster.command("restart", "fails", expect=0).stdout
-    assert cluster.client.wait(app_id, "3 min").state is ApplicationState.SUCCEEDED
+    assert cluster.client.wait(app_id, "10 min").state is ApplicationState.SUCCEEDED
     assert not (place / "passed" / "0").exists(), "it went on where it was"
     require_whole(place / "out", 1000)
     assert "ValueError" in cluster.command("logs", "fails", expect=0).stdout
@@ -414,7 +414,7 @@ def test_a_secret_is_nowhere_but_where_it_was_put(cluster: WholeCluster, tmp_pat
     told += [" ".join(psutil.Process(pid).cmdline()) for pid in cluster.processes()]
     found = _files_with((word, key), directory)
     (directory / "said" / "b.txt").write_text("worse\n")
-    assert cluster.client.wait(app, "3 min").state is ApplicationState.FAILED
+    assert cluster.client.wait(app, "10 min").state is ApplicationState.FAILED
     told += [(ended := cluster.command(*words)).stdout for words in (["show", app], ["logs", app])]
     assert "*** is not to be told" in "".join(told)
     found += _files_with((word, key), directory)
