@@ -25,6 +25,7 @@ from os import PathLike, fspath
 from typing import ClassVar, Literal, TypeAlias
 
 from drivetrain.api.durations import milliseconds
+from drivetrain.api.names import names_of
 from drivetrain.errors import GraphError
 
 DeltaMode: TypeAlias = Literal["append", "upsert"]
@@ -111,14 +112,10 @@ def delta(
     return DeltaSink(
         path=fspath(path),
         mode=mode,
-        key=_names(key),
+        key=names_of(key),
         newest=newest,
-        partition_by=_names(partition_by),
+        partition_by=names_of(partition_by),
         evolve=evolve,
         on_fresh=on_fresh,
         timeout_ms=milliseconds(timeout, "timeout"),
     )
-
-
-def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)

@@ -31,6 +31,7 @@ from typing import ClassVar, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from drivetrain.api.durations import milliseconds
+from drivetrain.api.names import names_of
 from drivetrain.config.references import HOW, set_apart
 from drivetrain.errors import GraphError
 
@@ -200,7 +201,7 @@ def sqlite(
         path=fspath(path),
         table=table,
         mode=mode,
-        key=(key,) if isinstance(key, str) else tuple(key),
+        key=names_of(key),
         newest=newest,
         create=create,
         on_fresh=on_fresh,
@@ -230,7 +231,7 @@ def postgresql(
         url=url,
         table=table,
         mode=mode,
-        key=(key,) if isinstance(key, str) else tuple(key),
+        key=names_of(key),
         newest=newest,
         create=create,
         on_fresh=on_fresh,

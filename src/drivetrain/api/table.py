@@ -11,6 +11,7 @@ from typing import get_args
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
+from drivetrain.api.names import names_of
 from drivetrain.api.operations import JoinAsOf, JoinKind, JoinStream, JoinTable
 from drivetrain.errors import GraphError
 
@@ -32,7 +33,7 @@ class Table:
 
 def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:
     """The operation that joins a stream with a table or a stream; raises `GraphError` if it cannot be."""
-    columns, is_table = _columns(on), isinstance(other, Table)
+    columns, is_table = names_of(on), isinstance(other, Table)
     _require_join(how, is_table=is_table)
     if is_table:
         return JoinTable(columns, how)
@@ -44,10 +45,6 @@ def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKi
             got="nothing: the join would have to keep all messages for ever",
         )
     return JoinStream(columns, milliseconds(within, "within"), how)
-
-
-def _columns(names: str | Iterable[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _require_join(how: object, *, is_table: bool) -> None:
@@ -90,4 +87,4 @@ def join_as_of(
             expected=" or ".join(f'"{kind}"' for kind in _WITH_TABLE),
             got=repr(how),
         )
-    return JoinAsOf(_columns(on), _columns(per), how)
+    return JoinAsOf(names_of(on), names_of(per), how)

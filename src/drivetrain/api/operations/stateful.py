@@ -43,21 +43,8 @@ class JoinStream(Operation):
 
 
 @dataclass(frozen=True)
-class JoinAsOf(Operation):
-    """Joins each message with the versions that were the newest at its timestamp. Stateful.
-
-    Versions with equal `on` and `per` replace each other.
-    """
-
-    on: tuple[str, ...]
-    per: tuple[str, ...]
-    how: JoinKind
-
-    @property
-    def described(self) -> str:
-        on = f"on {', '.join(self.on)} " if self.on else ""
-        each = f" for each {', '.join(self.per)}" if self.per else ""
-        return f"{self.how} {on}with the newest{each}, as of each message"
+class _HoldsMessages(Operation):
+    """Holds messages until the clock has passed them. Stateful."""
 
     @property
     def runs(self) -> tuple[How, str]:
@@ -77,7 +64,25 @@ class JoinAsOf(Operation):
 
 
 @dataclass(frozen=True)
-class Deduplicate(Operation):
+class JoinAsOf(_HoldsMessages):
+    """Joins each message with the versions that were the newest at its timestamp. Stateful.
+
+    Versions with equal `on` and `per` replace each other.
+    """
+
+    on: tuple[str, ...]
+    per: tuple[str, ...]
+    how: JoinKind
+
+    @property
+    def described(self) -> str:
+        on = f"on {', '.join(self.on)} " if self.on else ""
+        each = f" for each {', '.join(self.per)}" if self.per else ""
+        return f"{self.how} {on}with the newest{each}, as of each message"
+
+
+@dataclass(frozen=True)
+class Deduplicate(_HoldsMessages):
     """Lets messages of a key pass that are farther than a span from the last one that passed. Stateful."""
 
     keys: tuple[str, ...]
@@ -86,22 +91,6 @@ class Deduplicate(Operation):
     @property
     def described(self) -> str:
         return f"first of {', '.join(self.keys)} within {duration_text(self.within_ms)}"
-
-    @property
-    def runs(self) -> tuple[How, str]:
-        return "task", "messages wait for the clock as Arrow columns, in one group per bucket of keys"
-
-    @property
-    def keeps_state(self) -> bool:
-        return True
-
-    @property
-    def has_late_messages(self) -> bool:
-        return True
-
-    @property
-    def result_lag_ms(self) -> int:
-        return 1  # see spark.compile.keyed
 
 
 @dataclass(frozen=True)

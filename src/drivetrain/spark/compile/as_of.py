@@ -34,14 +34,14 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, ended_by
 from drivetrain.core.state.paged_state import BUCKETS, bucket_of
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.core.state.versions import Version, Versions
-from drivetrain.errors import DrivetrainError, GraphError, OperatorTypeError
+from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import keys_of
+from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.deduplication import UnpackRows, as_bytes, as_table, times_of
 from drivetrain.spark.compile.frame import Frame, require_column
 from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
-from drivetrain.spark.session.spark_errors import embedded
 
 _KEY: Final = "__key"
 _THING: Final = "__thing"
@@ -158,7 +158,7 @@ def _encoded(batch: pa.RecordBatch, names: tuple[str, ...], *, null_is_equal: bo
 
 
 @dataclass(frozen=True)
-class AsOfFunction:
+class AsOfFunction(BucketFunction):
     """Called by Spark for a bucket: joins the messages that the clock has passed, keeps the others."""
 
     columns: pa.Schema
@@ -166,17 +166,7 @@ class AsOfFunction:
     keeps_all: bool
     operator: str
 
-    def __call__(
-        self, _key: tuple[int], frames: Iterator[pd.DataFrame], state: Any
-    ) -> Iterator[pd.DataFrame]:
-        """Yield one row of packed results, if there are any."""
-        try:
-            yield from self._rows(frames, state)
-        except DrivetrainError as error:
-            error.where = error.where or self.operator
-            raise embedded(error) from error
-
-    def _rows(self, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         clock_ms = clock_in(state)
         came = [] if state.hasTimedOut else [bytes(p) for frame in frames for p in frame["payload"]]
         messages, late_messages = _divided([p[1:] for p in came if p[:1] == _MESSAGES], clock_ms)

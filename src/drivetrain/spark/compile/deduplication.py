@@ -38,13 +38,13 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, ended_by
 from drivetrain.core.state.first_of_span import FirstOfSpan
 from drivetrain.core.state.paged_state import bucket_of
 from drivetrain.core.state.state_keys import encoded_key
-from drivetrain.errors import DrivetrainError, GraphError
+from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import keys_of
+from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.frame import Frame, require_column
 from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
-from drivetrain.spark.session.spark_errors import embedded
 
 _KEY: Final = "__key"
 _DIGEST: Final = 16
@@ -124,23 +124,13 @@ class RowPack:
 
 
 @dataclass(frozen=True)
-class DeduplicateFunction:
+class DeduplicateFunction(BucketFunction):
     """Called by Spark for a bucket: judges the messages that the clock has reached, keeps the others."""
 
     span_us: int
     operator: str
 
-    def __call__(
-        self, _key: tuple[int], frames: Iterator[pd.DataFrame], state: Any
-    ) -> Iterator[pd.DataFrame]:
-        """Yield one row of packed messages that pass, if there are any."""
-        try:
-            yield from self._rows(frames, state)
-        except DrivetrainError as error:
-            error.where = error.where or self.operator
-            raise embedded(error) from error
-
-    def _rows(self, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         clock_ms = clock_in(state)
         kept, held = _decode(state.get[0]) if state.exists else (None, b"")
         first = FirstOfSpan(self.span_us, kept)

@@ -24,10 +24,11 @@ from pyspark import cloudpickle
 from drivetrain.api.graph import Node
 from drivetrain.api.keyed_task import RUNNING, Keyed, KeyedTask
 from drivetrain.api.operations import Process
-from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS, NO_CLOCK_MS, ended_by
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, ended_by
 from drivetrain.core.state.key_states import KINDS, KeyStates, Place
 from drivetrain.core.state.state_keys import decoded_key
-from drivetrain.errors import DrivetrainError, GraphError
+from drivetrain.errors import GraphError
+from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.frame import Frame, message_class, require_column
 from drivetrain.spark.compile.keyed import (
     PACKED,
@@ -45,7 +46,7 @@ from drivetrain.spark.compile.persistent_packs import MessagePack
 from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import add, call_hook, collect
-from drivetrain.spark.session.spark_errors import embedded
+from drivetrain.spark.compile.timers_of_key import TimersOfKey
 
 
 def keyed_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
@@ -80,21 +81,13 @@ def _require(node: Node, declared: Keyed, frame: Frame) -> None:
 
 
 @dataclass(frozen=True)
-class KeyedFunction:
+class KeyedFunction(BucketFunction):
     """Called by Spark for a bucket."""
 
     operation: Process
     id: str
     operator: str
     run_id: str
-
-    def __call__(self, key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        """Yield one row of packed results, if there are any."""
-        try:
-            yield from self._rows(int(key[0]), frames, state)
-        except DrivetrainError as error:
-            error.where = error.where or self.operator
-            raise embedded(error) from error
 
     def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         declared = self.operation.keyed
@@ -115,33 +108,19 @@ class KeyedFunction:
             yield result_row(batch.results, batch.late)
 
 
-class _Running(Place):
+class _Running(Place, TimersOfKey):
     """What a Task reaches of its runner: the states of the current key, and its timers."""
 
     def __init__(self, states: KeyStates, declared: Keyed, kind: type[KeyedTask[Any, Any]]) -> None:
-        super().__init__(states)
-        self._kind: Final = kind
-        self.takes_timers = True
-        """False while the timers of an input that has ended are called: no clock would reach others."""
+        Place.__init__(self, states)
+        TimersOfKey.__init__(self, states, kind, KeyedTask)
         self.states_by_name = {
             s.name: KINDS[s.kind](self, s.name, s.types, s.ttl_ms) for s in declared.states
         }
 
-    def set_timer(self, at_ms: int) -> None:
-        """Set a timer of the current key; raises RuntimeError without one, ValueError for no time."""
-        key = self.required_key()
-        if self._kind.on_timer is KeyedTask.on_timer:
-            raise RuntimeError(f"{self._kind.__name__} has no on_timer, which a timer calls")
-        if isinstance(at_ms, bool) or not isinstance(at_ms, int) or not NO_CLOCK_MS <= at_ms <= LAST_MS:
-            raise ValueError(
-                f"a timer is set for ms since the epoch, in the years 1 to 9999, not for {at_ms!r}"
-            )
-        if self.takes_timers:
-            self.states.timers.set(key, at_ms)
-
-    def cancel_timer(self, at_ms: int | None = None) -> None:
-        """Cancel a timer of the current key, or all."""
-        self.states.timers.cancel(self.required_key(), at_ms)
+    def key_of_timers(self) -> bytes:
+        """The current key."""
+        return self.required_key()
 
 
 class _Batch:

@@ -29,47 +29,30 @@ from drivetrain.core.state.paged_state import BUCKETS, bucket_of
 from drivetrain.core.state.state_keys import decoded_key, encoded_key
 from drivetrain.core.state.state_rules import EVER, Span, StateRules
 from drivetrain.core.state.two_state import TwoStates
-from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.state_pictures import Pictures
+from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.keyed import clock_in, hook_stamp_ms, result_row, timeout_at
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.tasks import add, call_hook, collect, started
-from drivetrain.spark.session.spark_errors import embedded
+from drivetrain.spark.compile.timers_of_key import TimersOfKey
 
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
 
 
-class RunningState:
+class RunningState(TimersOfKey):
     """`self.state` of a Task during a call of its hooks: the states of its bucket."""
 
     def __init__(self, states: TwoStates[Any], bucket: int, kind: type[PersistentTask[Any, Any]]) -> None:
         self._states: Final = states
         self._bucket: Final = bucket
-        self._kind: Final = kind
+        super().__init__(states, kind, PersistentTask)
         self.key: bytes | None = None
         self.timestamp_ms = 0
         self.timer_key: bytes | None = None
         """The key whose timers can be set; None outside of hooks of one key."""
-        self.takes_timers = True
-        """False while the timers of an input that has ended are called: no clock would reach others."""
 
-    def set_timer(self, at_ms: int) -> None:
-        """Set a timer of the current key; raises RuntimeError if there is none, ValueError for no time."""
-        key = self._key_of_timers()
-        if self._kind.on_timer is PersistentTask.on_timer:
-            raise RuntimeError(f"{self._kind.__name__} has no on_timer, which a timer calls")
-        if isinstance(at_ms, bool) or not isinstance(at_ms, int) or not NO_CLOCK_MS <= at_ms <= LAST_MS:
-            raise ValueError(
-                f"a timer is set for ms since the epoch, in the years 1 to 9999, not for {at_ms!r}"
-            )
-        if self.takes_timers:
-            self._states.timers.set(key, at_ms)
-
-    def cancel_timer(self, at_ms: int | None = None) -> None:
-        """Cancel a timer of the current key, or all; raises RuntimeError if there is no current key."""
-        self._states.timers.cancel(self._key_of_timers(), at_ms)
-
-    def _key_of_timers(self) -> bytes:
+    def key_of_timers(self) -> bytes:
+        """The key whose timers can be set; raises RuntimeError outside of hooks of one key."""
         if self.timer_key is None:
             raise RuntimeError("timers belong to a key: set them in on_next, on_change or on_timer")
         return self.timer_key
@@ -100,7 +83,7 @@ class RunningState:
 
 
 @dataclass(frozen=True)
-class PersistentFunction:
+class PersistentFunction(BucketFunction):
     """Called by Spark for a bucket."""
 
     operation: Process
@@ -109,14 +92,6 @@ class PersistentFunction:
     rules: StateRules[Any]
     pictures: str | None
     run_id: str
-
-    def __call__(self, key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        """Yield one row of packed results, if there are any."""
-        try:
-            yield from self._rows(int(key[0]), frames, state)
-        except DrivetrainError as error:
-            error.where = error.where or self.operator
-            raise embedded(error) from error
 
     def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         clock_ms = clock_in(state)
