@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from drivetrain.config import Config
@@ -57,3 +58,22 @@ def test_limits_that_change_while_batches_run_hold_for_the_next_one(tmp_path: Pa
     for _ in range(4):
         measured.took([measured.share], 100)
     assert limited(1000, str(tmp_path / FILE)) == 1000
+
+
+def test_limits_change_in_one_thread_while_batches_are_measured_in_another(tmp_path: Path) -> None:
+    measured, changes = limit(tmp_path), RunningConfig(tmp_path, Config.load(None, {}, CONFIG))
+    is_over = threading.Event()
+
+    def change() -> None:
+        for number in range(200):
+            changes.change({"run.max-batch-bytes": f"{20 + number % 2 * 40} MiB"})
+            measured.look()
+        is_over.set()
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    while not is_over.is_set():
+        measured.took([measured.share], 20_000)
+        measured.took([measured.share], 100)
+    changing.join()
+    assert 1 / 100 <= measured.share <= 0.6

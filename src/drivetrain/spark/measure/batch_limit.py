@@ -17,6 +17,7 @@ readers (`limited`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -35,16 +36,20 @@ _NOTICEABLE = 0.05
 class BatchLimit:
     """The share of the largest batch that a fragment's next one may take, kept in `directory`.
 
-    `largest` is the most that a batch takes, by input, in the unit in which that input is limited.
+    `largest` is the most that a batch takes, by input, in the unit in which that input is limited. Batches
+    are measured in Spark's thread, and changed limits noticed in the one that polls.
     """
 
     def __init__(self, directory: Path, largest: Mapping[str, int], config: RunningConfig) -> None:
         self.largest = largest
         self._path = directory / FILE
         self._config = config
-        self._size = BatchSize(*self._limits())
+        self._lock = threading.Lock()
+        self._known = self._limits()
+        self._size = BatchSize(*self._known)
         self._kept = self._size.share = _read(str(self._path))
-        self.look()
+        self._size.limit(*self._known)
+        self._keep()
 
     @property
     def share(self) -> float:
@@ -53,13 +58,19 @@ class BatchLimit:
 
     def look(self) -> None:
         """Have the next batch keep to limits that were changed since the last one."""
-        self._size.limit(*self._limits())
-        self._keep()
+        limits = self._limits()
+        if limits == self._known:
+            return
+        with self._lock:
+            self._known = limits
+            self._size.limit(*limits)
+            self._keep()
 
     def took(self, shares: Iterable[float], duration_ms: float) -> None:
         """Measure a batch that took these shares of the largest, one per input, in this time."""
-        self._size.took(max(shares, default=0.0), duration_ms)
-        self._keep()
+        with self._lock:
+            self._size.took(max(shares, default=0.0), duration_ms)
+            self._keep()
 
     def _limits(self) -> tuple[float, int, float]:
         """The least share, the longest desired duration in ms, and the largest share."""
