@@ -42,8 +42,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.checkpoint.publication import Publication
+from drivetrain.errors import OutputError
 from drivetrain.runtime.channel.columns import TS
-from drivetrain.runtime.channel.segments import SEGMENTS, read_segment
+from drivetrain.runtime.channel.segments import SEGMENTS, MessageLossError, read_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.whole_files import publish_bytes
 from drivetrain.spark.channel.writer import write_segments
@@ -150,6 +151,23 @@ class Outbox:
         """The messages of a batch as Arrow record batches; raises `MessageLossError` if one has changed."""
         for segment in batch.segments:
             yield from read_segment(self._files, segment)
+
+    def messages_to_publish(self, batch: PreparedBatch, waits_to: str) -> Iterator[Any]:
+        """The messages of a batch, which waits to be "published" or "committed" (`waits_to`).
+
+        Raises `OutputError` if one has changed.
+        """
+        try:
+            yield from self.messages(batch)
+        except MessageLossError as error:
+            # Not a loss of a channel, which its fragment would repair by running again.
+            raise OutputError(
+                f"batch {batch.batch} waits to be {waits_to}, and is damaged",
+                where=error.where,
+                expected=error.expected,
+                got=error.got,
+                remedy="put the file back from a copy; or go back to a savepoint, or start over with --fresh",
+            ) from error
 
     def drop(self, batch_id: int) -> None:
         """Drop a prepared batch."""

@@ -38,9 +38,10 @@ from drivetrain.connectors.delta.delta_table import (
     require_appendable,
 )
 from drivetrain.connectors.delta.partition_values import require_partitions
-from drivetrain.connectors.delta.table_columns import Fit, fit, nullable, require_columns, require_types
+from drivetrain.connectors.delta.table_columns import Fit, fit, nullable, require_types
 from drivetrain.connectors.delta.table_marks import NOBODY, Marks
 from drivetrain.connectors.delta.upserted_rows import UpsertedRows
+from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.outbox import Outbox
 from drivetrain.core.checkpoint.publication import NONE
 from drivetrain.errors import OutputError

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from drivetrain.connectors.delta.data_files import DataFile
-from drivetrain.connectors.files.output_ownership import unwritable
+from drivetrain.connectors.files.output_ownership import require_writable
 from drivetrain.durable import means_full, sync
 from drivetrain.errors import (
     DiskFullError,
@@ -181,14 +180,7 @@ class DeltaTarget:
 
     def require_writable(self) -> None:
         """Raise `OutputError` unless the missing table can be created."""
-        existing = self.directory
-        while not os.path.lexists(existing):
-            existing = os.path.dirname(existing)
-        try:
-            with tempfile.NamedTemporaryFile(dir=existing, prefix=".drivetrain-"):
-                pass
-        except OSError as error:
-            raise unwritable(self.directory, error) from error
+        require_writable(self.directory)
 
     def _require_free(self) -> None:
         try:

@@ -15,7 +15,6 @@ Called by the sinks of tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -101,19 +100,6 @@ def require_types(columns: pa.Schema, where: str) -> None:
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The same columns, all of which may be null, at every depth: what a table is created with."""
     return pa.schema([_nullable(field) for field in schema])
-
-
-def require_columns(given: Sequence[str], wanted: Sequence[str], where: str, what: str) -> None:
-    """Raise `OutputError` unless a batch has the columns that the declaration names as `what`."""
-    missing = [name for name in wanted if name not in given]
-    if missing:
-        raise OutputError(
-            f"the sink has no column {', '.join(missing)}",
-            where=where,
-            expected=f"{', '.join(missing)} among the columns of the sink",
-            got=", ".join(given),
-            remedy=f"correct {what}, or select such a column before the sink",
-        )
 
 
 def same(one: pa.DataType, other: pa.DataType) -> bool:

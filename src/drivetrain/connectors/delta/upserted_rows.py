@@ -29,7 +29,6 @@ from drivetrain.connectors.outbox import Outbox
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.runtime.channel.columns import TS
-from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
@@ -80,17 +79,8 @@ class UpsertedRows:
 
     def _read(self, batch_id: int) -> pa.Table:
         batch = self._outbox.prepared(batch_id)
-        try:
-            return pa.Table.from_batches(self._outbox.messages(batch) if batch else []).drop_columns([TS])
-        except MessageLossError as error:
-            # Not a loss of a channel, which its fragment would repair by running again.
-            raise OutputError(
-                f"batch {batch_id} waits to be committed, and is damaged",
-                where=error.where,
-                expected=error.expected,
-                got=error.got,
-                remedy="put the file back from a copy; or go back to a savepoint, or start over with --fresh",
-            ) from error
+        batches = self._outbox.messages_to_publish(batch, "committed") if batch else []
+        return pa.Table.from_batches(batches).drop_columns([TS])
 
     def _require_keys(self, messages: pa.RecordBatch) -> None:
         for name in self._key:

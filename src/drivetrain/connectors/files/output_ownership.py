@@ -178,14 +178,7 @@ class OutputDirectory:
         """Write and remove a hidden file in the deepest existing part of the path; creates no directory."""
         if not is_local(self.filesystem):
             return
-        existing = self.path
-        while not os.path.lexists(existing):
-            existing = os.path.dirname(existing)
-        try:
-            with tempfile.NamedTemporaryFile(dir=existing, prefix=".drivetrain-"):
-                pass
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+        require_writable(self.path)
 
     def _owner(self) -> dict[str, Any] | None:
         text = _read(self.filesystem, f"{self.path}/{OURS}/owner.json")
@@ -197,6 +190,18 @@ class OutputDirectory:
     def _token(self) -> str | None:
         text = _read(self._state_fs, self._token_path())
         return None if text is None else text.decode()
+
+
+def require_writable(path: str) -> None:
+    """Raise `OutputError` unless a local directory could be made; makes none, and leaves nothing behind."""
+    existing = path
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    try:
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".drivetrain-"):
+            pass
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def unwritable(path: str, error: Exception) -> OutputError:

@@ -147,20 +147,6 @@ def require_key(table: SqlTable, key: tuple[str, ...], where: str) -> None:
         )
 
 
-def require_columns(given: tuple[BatchColumn, ...], wanted: tuple[str, ...], where: str) -> None:
-    """Raise `OutputError` unless a batch has the columns that the declaration names."""
-    names = [column.name for column in given]
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise OutputError(
-            f"the sink has no column {', '.join(missing)}",
-            where=where,
-            expected=f"{', '.join(missing)} among the columns of the sink",
-            got=", ".join(names),
-            remedy="correct key= or newest=, or select such a column before the sink",
-        )
-
-
 def require_keys(messages: pa.RecordBatch, key: tuple[str, ...], where: str) -> None:
     """Raise `OutputError` unless every row has a value in each column of the key."""
     for name in key:

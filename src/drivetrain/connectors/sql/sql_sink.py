@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, cast
 
 from drivetrain.api.sinks import Guarantee
 from drivetrain.api.sql_sink import PostgresqlSink, SqliteSink, SqlSink
+from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.outbox import Outbox, PreparedBatch
 from drivetrain.connectors.sql.postgresql import PostgresqlDatabase
 from drivetrain.connectors.sql.sql_columns import (
     batch_columns,
     flattened,
-    require_columns,
     require_fit,
     require_key,
     require_keys,
@@ -45,7 +45,6 @@ from drivetrain.connectors.sql.sqlite import SqliteDatabase
 from drivetrain.core.checkpoint.publication import NONE
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.runtime.channel.columns import TS
-from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
 from drivetrain.spark.session.spark_errors import recovered
 
@@ -196,7 +195,7 @@ class SqlSinkWriter:
         return shown
 
     def _insert_batch(self, session: SqlSession, batch: PreparedBatch) -> int:
-        sink, messages = self._sink, self._messages(batch)
+        sink, messages = self._sink, self._outbox.messages_to_publish(batch, "published")
         first = next(messages, None)
         if first is None:
             return 0
@@ -209,19 +208,6 @@ class SqlSinkWriter:
         if sink.mode == "append":
             return session.load(sink.table, columns, all_of_it())
         return session.upsert(sink.table, columns, all_of_it(), sink.key, sink.newest)
-
-    def _messages(self, batch: PreparedBatch) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._outbox.messages(batch)
-        except MessageLossError as error:
-            # Not a loss of a channel, which its fragment would repair by running again.
-            raise OutputError(
-                f"batch {batch.batch} waits to be published, and is damaged",
-                where=error.where,
-                expected=error.expected,
-                got=error.got,
-                remedy="put the file back from a copy; or go back to a savepoint, or start over with --fresh",
-            ) from error
 
     def _published(self, marks: Mapping[str, Mark]) -> Mark:
         """How far this sink has published, in this state; raises `OutputError` for rows of another state."""
@@ -251,7 +237,8 @@ class SqlSinkWriter:
         """Check that the table accepts such rows, or create it; raises `OutputError`."""
         sink = self._sink
         columns = batch_columns(schema, sink.name)
-        require_columns(columns, (*sink.key, *([sink.newest] if sink.newest else [])), sink.name)
+        named = (*sink.key, *([sink.newest] if sink.newest else []))
+        require_columns([column.name for column in columns], named, sink.name, "key= or newest=")
         self._outbox.begin()
 
         def fit(session: SqlSession) -> None:
