@@ -23,12 +23,15 @@ from drivetrain.spark.prepare.graph_code import graph_as_code
 
 @contextmanager
 def run_killed_at(
-    file: Path, directory: Path, point: CrashPoint, *, times: int = 1
+    file: Path, directory: Path, point: CrashPoint, *options: str, times: int = 1
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the application of a file; after the block it has to die when it comes to a point, so often."""
+    """Run the application of a file; after the block it has to die when it comes to a point, so often.
+
+    `options` are further words of the command.
+    """
     line = [sys.executable, "-m", "drivetrain.cli", "run", str(file)]
     line += ["--state-dir", str(directory / "state"), "--set", "spark.master=local[2]"]
-    line += ["--set", "spark.driver-memory=1 GiB"]
+    line += ["--set", "spark.driver-memory=1 GiB", *options]
     with (directory / "output").open("ab") as output:
         process = subprocess.Popen(
             line,
@@ -39,7 +42,7 @@ def run_killed_at(
         )
     try:
         yield process
-        assert process.wait(300) == -signal.SIGKILL
+        assert process.wait(400) == -signal.SIGKILL
     finally:
         # Its Java, too, which plans a batch, with messages that come later, before it ends itself.
         with suppress(ProcessLookupError):

@@ -21,7 +21,7 @@ from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cl
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif("DRIVETRAIN_SEEDS" not in os.environ, reason="whole clusters: for the nightly run"),
+    pytest.mark.nightly("whole clusters"),
 ]
 
 ROWS = 6_000

@@ -23,7 +23,7 @@ def command(*arguments: str) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.skipif("DRIVETRAIN_SEEDS" not in os.environ, reason="three processes: for the nightly run")
+@pytest.mark.nightly("three processes")
 def test_a_run_is_saved_by_a_command_and_goes_on_with_other_cores(tmp_path: Path) -> None:
     (tmp_path / "chained.py").write_text(CHAINED)
     settings = ("--set", "checkpoint.mode=on", "--set", "checkpoint.interval=300 ms", *SPARK)

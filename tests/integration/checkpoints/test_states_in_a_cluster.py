@@ -56,7 +56,7 @@ def states(cluster: WholeCluster, *arguments: str) -> dict[str, int]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.skipif("DRIVETRAIN_SEEDS" not in os.environ, reason="a whole cluster: for the nightly run")
+@pytest.mark.nightly("a whole cluster")
 def test_states_are_asked_for_while_executors_are_killed(tmp_path: Path) -> None:
     (tmp_path / "chained.py").write_text(REMEMBERING)
     at_ms = 240_000

@@ -169,7 +169,7 @@ def test_on_a_standalone_cluster_functions_channels_and_states_are_those_of_this
     )
 
 
-@pytest.mark.skipif("DRIVETRAIN_SEEDS" not in os.environ, reason="five fragments, twice: for the nightly run")
+@pytest.mark.nightly("five fragments, twice")
 @pytest.mark.timeout(1800)
 def test_the_flights_on_a_standalone_cluster_are_those_of_this_machine(
     tmp_path: Path, standalone: str, spark: SparkSession

@@ -20,6 +20,7 @@ from postgres_server import PostgresServer
 
 # What a batch without Spark looks like, and how it is prepared, the unit tests of the sinks know.
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "spark" / "sinks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "changes"))  # runs that are killed
 
 PASSWORD = "DRIVETRAIN_TEST_PASSWORD"
 

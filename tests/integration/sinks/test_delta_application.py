@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from killed_runs import run_killed_at
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from drivetrain.api import sinks
 from drivetrain.cli.main import app
 from drivetrain.connectors.opening import open_sink
-from drivetrain.crash_points import VARIABLE, CrashPoint
+from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import OutputError
 from drivetrain.spark.connector.sink import SinkContext
 from drivetrain.spark.measure import small_batches
@@ -123,22 +119,8 @@ def test_an_application_that_is_killed_after_a_commit_fills_its_tables_exactly(t
     file = tmp_path / "bank.py"
     file.write_text(APPLICATION)
     more = ["--state-dir", str(tmp_path / "state"), "--set", "run.max-batch-rows=500"]
-    line = [sys.executable, "-m", "drivetrain.cli", "run", str(file), *more]
-    line += ["--set", "spark.master=local[2]", "--set", "spark.driver-memory=1 GiB"]
-    with (tmp_path / "output").open("ab") as output:
-        process = subprocess.Popen(
-            line,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, VARIABLE: f"{CrashPoint.AFTER_TRANSACTION}:3"},
-            start_new_session=True,
-        )
-    try:
-        assert process.wait(400) == -signal.SIGKILL, (tmp_path / "output").read_text()
-    finally:
-        with suppress(ProcessLookupError):  # its Java, too
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with run_killed_at(file, tmp_path, CrashPoint.AFTER_TRANSACTION, *more[2:], times=3):
+        pass
     done = CliRunner().invoke(app, ["run", str(file), *more])
     assert done.exit_code == 0, done.output
     ledger = pl.read_delta(str(tmp_path / "ledger"))
