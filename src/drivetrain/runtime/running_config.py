@@ -98,8 +98,8 @@ class RunningConfig:
         return [ChangedValue(*each) for each in texts if each[1] != each[2]]
 
     def _text(self, key: Key[Any], values: Mapping[str, str]) -> str:
-        source = Config.load(None, {}, {key.name: values[key.name]}) if key.name in values else self._config
-        return key.parse.show(source[key])
+        value = key.parse.read(values[key.name]) if key.name in values else self._config[key]
+        return key.parse.show(value)
 
     def _look(self) -> None:
         seen = _state_of(self._home / NAME)
