@@ -166,7 +166,7 @@ class AsOfFunction(BucketFunction):
     keeps_all: bool
     operator: str
 
-    def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    def _rows(self, _bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         clock_ms = clock_in(state)
         came = [] if state.hasTimedOut else [bytes(p) for frame in frames for p in frame["payload"]]
         messages, late_messages = _divided([p[1:] for p in came if p[:1] == _MESSAGES], clock_ms)

@@ -130,7 +130,7 @@ class DeduplicateFunction(BucketFunction):
     span_us: int
     operator: str
 
-    def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    def _rows(self, _bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         clock_ms = clock_in(state)
         kept, held = _decode(state.get[0]) if state.exists else (None, b"")
         first = FirstOfSpan(self.span_us, kept)
