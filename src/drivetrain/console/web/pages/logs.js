@@ -15,6 +15,9 @@ import { ProblemBox } from "../parts/problem.js";
 /** Lines are shown this often, however fast they come. */
 const DRAW_MS = 200;
 
+/** Complete logs of an application that is not over are followed again after this time. */
+const STARTED_AGAIN_MS = 2000;
+
 /** @type {Partial<Record<import("../lib/connection.js").State, string>>} */
 const SUFFIXES = { complete: "; complete", lost: "; not connected", refused: "; not connected" };
 
@@ -70,6 +73,7 @@ function useLogs(app) {
   const kept = useRef(new LogLines());
   const [version, setVersion] = useState(0);
   const over = isOver.value;
+  const isComplete = connection.state.value === "complete";
   useEffect(() => {
     let lines = new LogLines();
     let timer = 0;
@@ -101,8 +105,12 @@ function useLogs(app) {
     };
   }, [app]);
   useEffect(() => {
-    if (!over && connection.state.peek() === "complete") connection.tryNow(); // it was started again
-  }, [over]);
+    // Logs end a moment before the page hears of the application's end. When it does not hear of it, the application
+    // was started again.
+    if (over || !isComplete) return;
+    const timer = window.setTimeout(() => connection.tryNow(), STARTED_AGAIN_MS);
+    return () => clearTimeout(timer);
+  }, [over, isComplete]);
   return { kept: kept.current, version };
 }
 
