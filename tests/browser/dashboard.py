@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -50,6 +51,20 @@ class Dashboard:
             return element
 
         return self._wait().until(found, f"{selector} with {text!r}: {self.text()[:800]}")
+
+    def click(self, selector: str, text: str = "") -> None:
+        """Click the first element of the selector with this text in it, once there is one.
+
+        A live page may replace an element between the look for it and the click: it is looked for again.
+        """
+        for tries_left in reversed(range(5)):
+            try:
+                self.wait_for(selector, text).click()
+            except StaleElementReferenceException:
+                if not tries_left:
+                    raise
+            else:
+                return
 
     def wait_until(self, expression: str, *arguments: Any) -> Any:
         """The value of an expression in JavaScript, once it is true."""

@@ -85,7 +85,7 @@ def test_a_refused_stream_is_shown_and_asked_for_again_only_by_hand(dashboard: D
         assert "the reason. What to do: the remedy." in dashboard.wait_for(".banner").text
         assert dashboard.script("return window.asked") == 1
         dashboard.script("window.letThrough = true")
-        dashboard.wait_for(".banner button", "Try now").click()
+        dashboard.click(".banner button", "Try now")
         dashboard.wait_for("h1", "shop-40")
         dashboard.wait_for(".connection.live")
 
@@ -94,7 +94,7 @@ def test_without_its_application_a_page_still_follows_the_cluster(dashboard: Das
     open_bare(dashboard, "/apps/nobody-1")
     dashboard.wait_for(".panel h2", "No such application")
     dashboard.wait_for(".connection.live")
-    dashboard.wait_for("main a", "See all applications").click()
+    dashboard.click("main a", "See all applications")
     dashboard.wait_for("tbody a", "shop-40")
     assert all("404" in complaint for complaint in dashboard.complaints())
 
@@ -136,8 +136,8 @@ def test_logs_go_on_when_their_application_is_started_again(dashboard: Dashboard
 
 def act(dashboard: Dashboard, button: str, confirmation: str) -> None:
     """Have the application of the page do something."""
-    dashboard.wait_for(".head button", button).click()
-    dashboard.wait_for("dialog[open] button", confirmation).click()
+    dashboard.click(".head button", button)
+    dashboard.click("dialog[open] button", confirmation)
     dashboard.wait_until("document.querySelector('dialog') === null")
 
 
@@ -152,7 +152,7 @@ def test_an_operation_that_the_console_does_not_know_any_more_ends_with_words(da
         assert "the reason" in shown
         assert "What to do: the remedy" in shown
         assert dashboard.script(AFTER_TRIES) == 1
-        dashboard.wait_for(".outcome button[aria-label=Dismiss]").click()
+        dashboard.click(".outcome button[aria-label=Dismiss]")
         dashboard.wait_until("document.querySelector('.outcome') === null")
 
 

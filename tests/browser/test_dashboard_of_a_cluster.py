@@ -109,7 +109,7 @@ def test_the_page_names_the_sink_that_is_slow(dashboard: Dashboard, app: str) ->
     dashboard.wait_for(".verdict.warning .sentence", "hourly must wait, because daily does not keep up")
     dashboard.open(f"/apps/{app}/graph")
     dashboard.wait_for(".graph-channel.blocked", "full for")
-    dashboard.wait_for(".graph-processor", "warehouse").click()
+    dashboard.click(".graph-processor", "warehouse")
     dashboard.wait_for(".graph-details", "tills.py:")
     assert dashboard.complaints() == []
     assert dashboard.hosts() == {dashboard.address}
@@ -165,8 +165,8 @@ def test_an_application_is_killed_from_its_page(
     dashboard: Dashboard, cluster: WholeCluster, app: str
 ) -> None:
     dashboard.open(f"/apps/{app}")
-    dashboard.wait_for(".head button.danger", "Kill").click()
-    dashboard.wait_for("dialog[open] button.danger", "Kill it").click()
+    dashboard.click(".head button.danger", "Kill")
+    dashboard.click("dialog[open] button.danger", "Kill it")
     dashboard.wait_for(".outcome", "It has been killed")
     dashboard.wait_for(".head .badge", "killed")
     wait_for(lambda: not cluster.processes(APP_MASTER), "its processes to end")

@@ -145,7 +145,7 @@ def test_the_graph_shows_red_what_is_blocked_at_the_coordinates_of_the_server(da
 
 def test_a_node_of_the_graph_shows_its_source_line(dashboard: Dashboard) -> None:
     dashboard.open("/apps/shop-40/graph")
-    dashboard.wait_for(".graph-processor", "by_minute").click()
+    dashboard.click(".graph-processor", "by_minute")
     dashboard.wait_for(".graph-details", "recorded_cluster.py:")
     assert "at=by_minute" in dashboard.browser.current_url
     press(dashboard, Keys.TAB, Keys.ESCAPE)
@@ -192,7 +192,7 @@ def test_curves_begin_before_the_page_was_opened(dashboard: Dashboard) -> None:
 def test_curves_have_a_choice_of_span(dashboard: Dashboard) -> None:
     dashboard.open("/apps/shop-40")
     for span, length in (("6 hours", "[56] h"), ("26 hours", "2[456] h"), ("15 minutes", "1[45] min")):
-        dashboard.wait_for(".spans option", span).click()
+        dashboard.click(".spans option", span)
         dashboard.wait_until(f"{shown_spans(length)} > 3")
 
 
@@ -210,10 +210,10 @@ def test_dead_letters_are_shown_page_by_page(dashboard: Dashboard) -> None:
     first = f'{{"sku": "B-{LETTERS - 1}"}}'
     assert first in dashboard.wait_for("article.error", "KeyError: 'B-1027'").text
     for oldest_shown in (LETTERS - 100, 0):
-        dashboard.wait_for("button.action:enabled", "Older").click()
+        dashboard.click("button.action:enabled", "Older")
         dashboard.wait_for("article.error", f'{{"sku": "B-{oldest_shown}"}}')
     dashboard.wait_for("button.action:disabled", "Older")
-    dashboard.wait_for("button.action", "Newest").click()
+    dashboard.click("button.action", "Newest")
     dashboard.wait_for("article.error", first)
 
 
@@ -229,13 +229,13 @@ def test_hostile_dead_letters_are_shown_as_they_are_written(dashboard: Dashboard
 def test_states_are_shown_now_as_of_a_time_and_by_key(dashboard: Dashboard) -> None:
     dashboard.open("/apps/shop-40/states")
     dashboard.wait_for("option", "alarm")
-    dashboard.wait_for("button.action:enabled", "Read").click()
+    dashboard.click("button.action:enabled", "Read")
     dashboard.wait_for("[aria-label=States] th", HOSTILE[0])
     dashboard.wait_for(".panel .note", "of 12,345 of alarm, now")
     key, at = dashboard.browser.find_elements("css selector", ".tools input")
     key.send_keys(HOSTILE[1])
     at.send_keys("2026-11-18T10:00")
-    dashboard.wait_for("button.action:enabled", "Read").click()
+    dashboard.click("button.action:enabled", "Read")
     dashboard.wait_for(".panel .note", "1 of alarm, as of 2026-11-18 10:00:00 UTC")
     assert len(dashboard.browser.find_elements("css selector", "[aria-label=States] tbody tr")) == 1
 
@@ -246,7 +246,7 @@ def test_versions_show_what_changed_and_what_became_of_it(dashboard: Dashboard) 
     dashboard.wait_for("[aria-label=Versions] td", "rolled back")
     dashboard.wait_for("[aria-label=Versions] td", "alarm ")
     dashboard.wait_for("main p", f"Version 2 failed in alarm: {HOSTILE[0]}")
-    dashboard.wait_for("[aria-label='Processors of version 2']").click()
+    dashboard.click("[aria-label='Processors of version 2']")
     dashboard.wait_for("[aria-label=Graph] th", "by_minute")
 
 
@@ -304,7 +304,7 @@ def test_ten_thousand_lines_of_logs_are_few_nodes_and_scroll(dashboard: Dashboar
     dashboard.script("document.querySelector('.log').scrollTop = 0")
     dashboard.wait_for(".log .row", "batch 0 of calm-39")
     dashboard.wait_until("document.querySelector('input[type=checkbox]').checked === false")
-    dashboard.wait_for("label", "Follow").click()
+    dashboard.click("label", "Follow")
     dashboard.wait_for(".log .row", "still here")
 
 
@@ -326,17 +326,17 @@ def test_lines_of_logs_are_filtered_and_hostile_ones_do_nothing(dashboard: Dashb
 def test_an_upload_is_planned_and_then_submitted(dashboard: Dashboard) -> None:
     dashboard.open("/submit")
     dashboard.wait_for("input[type=file]").send_keys(str(HERE / "slow_sink_application.py"))
-    dashboard.wait_for("button", "Show the plan").click()
+    dashboard.click("button", "Show the plan")
     dashboard.wait_for(".problem", "setting 'go' is required")
     dashboard.wait_for("textarea").send_keys("go=/nowhere")
-    dashboard.wait_for("button", "Show the plan").click()
+    dashboard.click("button", "Show the plan")
     dashboard.wait_for(".panel h2", "2. Plan")
     dashboard.wait_for(".facts dd", "once")
     dashboard.wait_for(".graph-fragment", "daily")
     assert (
         dashboard.script("return document.querySelector('[aria-label=\"Value of go\"]').value") == "/nowhere"
     )
-    dashboard.wait_for("button.first", "Submit").click()
+    dashboard.click("button.first", "Submit")
     dashboard.wait_for("h1", "tills-")
     assert all("400" in said for said in dashboard.complaints())
 
@@ -346,20 +346,20 @@ def test_an_upload_that_is_broken_shows_the_traceback(dashboard: Dashboard, tmp_
     broken.write_text("from drivetrain import Application\nprint(1 / 0)\n")
     dashboard.open("/submit")
     dashboard.wait_for("input[type=file]").send_keys(str(broken))
-    dashboard.wait_for("button", "Show the plan").click()
+    dashboard.click("button", "Show the plan")
     dashboard.wait_for(".problem", "ZeroDivisionError")
     assert all("400" in said for said in dashboard.complaints())
 
 
 def test_kill_asks_first(dashboard: Dashboard) -> None:
     dashboard.open("/apps/losing-34")
-    dashboard.wait_for(".head button.danger", "Kill").click()
+    dashboard.click(".head button.danger", "Kill")
     dashboard.wait_for("dialog[open]", "Kill this application?")
     press(dashboard, Keys.ESCAPE)
     dashboard.wait_until("document.querySelector('dialog') === null")
     dashboard.wait_for(".head .badge", "running")
-    dashboard.wait_for(".head button.danger", "Kill").click()
-    dashboard.wait_for("dialog[open] button.danger", "Kill it").click()
+    dashboard.click(".head button.danger", "Kill")
+    dashboard.click("dialog[open] button.danger", "Kill it")
     dashboard.wait_for(".outcome", "It has been killed")
     dashboard.wait_for(".head .badge", "killed")
     dashboard.wait_until("document.querySelector('.head button.danger') === null")
@@ -431,7 +431,7 @@ def test_a_table_is_sorted_by_the_column_that_is_chosen(dashboard: Dashboard) ->
     rows = "[...document.querySelectorAll('[aria-label=Fragments] tbody th')]"
     names = f"return {rows}.map((one) => one.textContent)"
     assert dashboard.script(names)[0] == "orders"
-    dashboard.wait_for("[aria-label=Fragments] button.sort", "Last batch").click()
+    dashboard.click("[aria-label=Fragments] button.sort", "Last batch")
     assert dashboard.script(names)[0] == "by_day"
     dashboard.wait_for("th[aria-sort=descending]", "Last batch")
 
@@ -443,9 +443,7 @@ def test_a_theme_that_was_chosen_stays(dashboard: Dashboard) -> None:
     dashboard.open("/")
     colours(dashboard.browser, "dark")
     dashboard.wait_until("document.documentElement.dataset.theme === 'dark'")
-    # One call: a live page may replace the button between a look for it and a click.
-    dashboard.wait_for("button[aria-label^=Colours]")
-    dashboard.script("document.querySelector('button[aria-label^=Colours]').click()")
+    dashboard.click("button[aria-label^=Colours]")
     dashboard.wait_until("document.documentElement.dataset.theme === 'light'")
     dashboard.open("/cluster")
     assert dashboard.wait_until("document.documentElement.dataset.theme") == "light"

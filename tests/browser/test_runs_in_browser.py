@@ -151,14 +151,14 @@ def test_an_upload_shows_what_it_changes_in_colour_and_changes_the_run(shown: Da
     shown.open(f"/apps/{run.rundir.app_id}/versions")
     shown.wait_for(".panel", "Change it while it runs")
     shown.browser.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(run.directory / "new.py"))
-    shown.wait_for("button", "Show what changes").click()
+    shown.click("button", "Show what changes")
     shown.wait_for(".graph-processor.fate-swapped", "large")
     uncoloured = shown.script(
         "return document.querySelectorAll('.graph-processor:not([class*=fate-])').length"
     )
     assert uncoloured == 2, "what is kept has no colour"
     shown.wait_for("td", "n > 50")
-    shown.wait_for("button", "Make this change").click()
+    shown.click("button", "Make this change")
     shown.wait_for(".outcome", "the new version is in force")
     shown.wait_for("button[aria-label='Go back to version 1']")
     assert run.state.version == 2
@@ -166,9 +166,9 @@ def test_an_upload_shows_what_it_changes_in_colour_and_changes_the_run(shown: Da
 
 def test_a_run_that_ends_keeps_its_end_on_the_page(shown: Dashboard, run: Run) -> None:
     shown.open(f"/apps/{run.rundir.app_id}")
-    shown.wait_for("button", "Stop").click()
+    shown.click("button", "Stop")
     shown.wait_for("dialog", "It finishes its batches")
-    shown.wait_for("dialog button", "Stop it").click()
+    shown.click("dialog button", "Stop it")
     shown.wait_for(".outcome")
     assert run.is_asked_to_stop
     run.end()

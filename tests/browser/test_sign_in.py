@@ -27,7 +27,7 @@ def sign_in(dashboard: Dashboard, name: str, password: str = PASSWORD) -> None:
     dashboard.browser.get(dashboard.address)
     dashboard.wait_for("input[name=name]").send_keys(name)
     dashboard.wait_for("input[name=password]").send_keys(password)
-    dashboard.wait_for("button", "Sign in").click()
+    dashboard.click("button", "Sign in")
 
 
 def labels(dashboard: Dashboard, selector: str) -> list[str]:
@@ -45,7 +45,7 @@ def test_a_wrong_password_gives_a_message_and_the_right_one_opens_the_page(dashb
     assert dashboard.script("return document.querySelector('input[name=password]').value") == ""
     assert "shop-40" not in dashboard.text()
     dashboard.wait_for("input[name=password]").send_keys(PASSWORD)
-    dashboard.wait_for("button", "Sign in").click()
+    dashboard.click("button", "Sign in")
     dashboard.wait_for("tbody a", "shop-40")
     dashboard.wait_for(".user", "user")
     refused = dashboard.complaints()
@@ -56,7 +56,7 @@ def test_a_wrong_password_gives_a_message_and_the_right_one_opens_the_page(dashb
 def test_who_signs_out_sees_nothing_any_more(dashboard: Dashboard) -> None:
     sign_in(dashboard, "user")
     dashboard.wait_for("tbody a", "shop-40")
-    dashboard.wait_for("button", "Sign out").click()
+    dashboard.click("button", "Sign out")
     dashboard.wait_for("input[name=password]")
     assert "shop-40" not in dashboard.text()
     dashboard.open("/apps/shop-40")
@@ -66,7 +66,7 @@ def test_who_signs_out_sees_nothing_any_more(dashboard: Dashboard) -> None:
 
 def test_a_guest_sees_figures_and_neither_errors_nor_logs_nor_actions(dashboard: Dashboard) -> None:
     sign_in(dashboard, "guest")
-    dashboard.wait_for("tbody a", "recovering-38").click()
+    dashboard.click("tbody a", "recovering-38")
     dashboard.wait_for("[aria-label=Fragments] tbody th", "by_day")
     pages = " ".join(labels(dashboard, "nav.side a"))
     assert "Checkpoints" in pages
@@ -86,10 +86,10 @@ def test_a_guest_sees_figures_and_neither_errors_nor_logs_nor_actions(dashboard:
 
 def test_a_user_sees_errors_and_kills_an_application(dashboard: Dashboard) -> None:
     sign_in(dashboard, "user")
-    dashboard.wait_for("tbody a", "losing-34").click()
+    dashboard.click("tbody a", "losing-34")
     dashboard.wait_for("nav.side a", "Logs")
-    dashboard.wait_for(".head button.danger", "Kill").click()
-    dashboard.wait_for("dialog[open] button.danger", "Kill it").click()
+    dashboard.click(".head button.danger", "Kill")
+    dashboard.click("dialog[open] button.danger", "Kill it")
     dashboard.wait_for(".outcome", "It has been killed")
     dashboard.wait_for(".head .badge", "killed")
     dashboard.open("/apps/failed-36/errors")

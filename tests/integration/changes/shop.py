@@ -41,7 +41,7 @@ def shop(
     read = app.read(sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read")
 
     def marked(row: Any) -> Mark:
-        if fails and row.n % 7 == 3:
+        if fails and row.n % 3 == 1:  # one in every file: the first batch shows it
             raise ValueError(f"message {row.n} cannot be marked")
         return Mark(row.n * 100 + version)
 
