@@ -111,6 +111,21 @@ def killed_recipe_of(seed: int) -> Recipe:
     return in_transactions(made, random.Random(f"killed in transactions {seed}"))
 
 
+def silent_recipe_of(seed: int) -> Recipe:
+    """A recipe whose inputs do not end, with checkpoints on, to be killed at two points of a checkpoint."""
+    draw = random.Random(f"silent {seed}")
+    for number in range(10_000 * (seed + 1), 10_000 * (seed + 2)):
+        made = recipe_of(number)
+        is_waited_for = any(isinstance(step, Window | Top | Deduplicate | Persistent) for step in made.steps)
+        is_read_again = all(source.kind != "socket" for source in made.sources)
+        if made.watched and is_waited_for and is_read_again and not made.needs_kafka:
+            break
+    crashes = tuple((draw.choice(CHECKPOINT_POINTS).value, draw.randint(1, 3)) for _ in range(2))
+    sinks = tuple(replace(s, kind="parquet") if s.kind == "memory" else s for s in made.sinks)
+    sets = {**dict(made.sets), "checkpoint.mode": "on", "checkpoint.interval": "200 ms"}
+    return replace(made, crashes=crashes, sinks=sinks, sets=tuple(sets.items()), delivery="exactly once")
+
+
 def _death(draw: random.Random) -> tuple[str, int]:
     """A point, and how often it is passed until a process dies there: each fragment finishes once."""
     point = draw.choice(KILLED_POINTS)
@@ -244,18 +259,15 @@ class Drawing:
         """Counts by key, with late messages and perhaps some allowed lateness."""
         draw = self.draw
         size = draw.choice([1_000, 5_000])
+        # Kind and way are not drawn, so that seeds keep the rest of their applications.
+        chosen = (self.recipe.seed + len(self.facts)) % 4
+        counts = Window(inputs=(first,), kind="tumbling", how="count", size_ms=size)
+        if chosen % 2:
+            counts = replace(counts, kind="sliding", slide_ms=size // 2)
         if draw.random() < 0.4:
             emission: Any = draw.choice(["discarding", "accumulating"])
-            lateness = draw.choice([1_000, 5_000])
-            return Window(
-                inputs=(first,),
-                kind="tumbling",
-                how="count",
-                size_ms=size,
-                emission=emission,
-                lateness_ms=lateness,
-            )
-        return Window(inputs=(first,), kind="tumbling", how="count", size_ms=size)
+            return replace(counts, emission=emission, lateness_ms=draw.choice([1_000, 5_000]))
+        return replace(counts, how="tally") if chosen > 1 else counts
 
     def _deduplicate(self, first: int, cut: bool) -> Step | None:
         if self.draw.random() < 0.3:
@@ -308,7 +320,12 @@ class Drawing:
         ends += [s.inputs[0] for s in steps if isinstance(s, Early | Late)]
         inner = [i for i in sorted(read) if i not in ends]
         ends += [self.draw.choice(inner)] if inner and self.draw.random() < 0.3 else []
-        return tuple(Sink(i, self._sink_kind(i)) for i in sorted(set(ends)))
+        sinks = (Sink(i, self._sink_kind(i)) for i in sorted(set(ends)))
+        return tuple(replace(sink, rolls=self._rolls(sink)) for sink in sinks)
+
+    def _rolls(self, sink: Sink) -> bool:
+        """Not drawn, so that seeds keep the rest of their applications."""
+        return sink.kind in ("parquet", "csv", "json", "text") and (self.recipe.seed + sink.stream) % 3 == 0
 
     def _sink_kind(self, stream: int) -> Any:
         facts, draw = self.facts[stream], self.draw

@@ -286,6 +286,7 @@ AGGREGATES: dict[str, Callable[[Sequence[Message]], int | None]] = {
     "sum": _sum,
     "several": _sum,
     "count": len,
+    "tally": len,
     "counted": lambda inside: len(_known(inside)),
     "min": lambda inside: min(_known(inside), default=None),
     "max": lambda inside: max(_known(inside), default=None),

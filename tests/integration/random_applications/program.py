@@ -58,7 +58,8 @@ def program_of(recipe: Recipe) -> str:
 
 
 def _sink_lines(j: int, sink: Sink, facts: Facts) -> list[str]:
-    stream, path = f"s{sink.stream}", f'str(HERE / "out" / "{j}")'
+    rolls = ', roll=("2 KiB", "1 s")' if sink.rolls else ""
+    stream, path = f"s{sink.stream}", f'str(HERE / "out" / "{j}"){rolls}'
     end = f'name="sink{j}")'
     if facts.timed and sink.kind in ("parquet", "memory", "batches"):
         stream += ".with_columns(at=timestamp())"

@@ -161,6 +161,8 @@ def _window(i: int, first: str, step: Window, kind: str) -> list[str]:
         case "fold":
             lines += _function(f"more{i}(state, m)", "return state + (m.n or 0)")
             made, result = f"fold(lambda: 0, more{i}, returns=int, {name})", "value"
+        case "tally":
+            made, result = f"fold(lambda: 0, lambda state, m: state + 1, returns=int, {name})", "value"
         case "reduce":
             lines += ["", "", f"class Most{i}(NamedTuple):", "    n: int", "", ""]
             body = f"return Most{i}(max((x for x in (left.n, right.n) if x is not None), default=None))"

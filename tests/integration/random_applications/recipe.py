@@ -115,7 +115,7 @@ class Union(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Step):
-    """An aggregation over windows; sizes in ms."""
+    """An aggregation over windows; sizes in ms. `how` is "tally" for a count that is computed in Python."""
 
     kind: Literal["tumbling", "sliding", "session", "everything"]
     how: str
@@ -209,6 +209,8 @@ class Sink:
     kind: SinkKind
     target: Target = Target()
     """What a Kafka sink needs to be told."""
+    rolls: bool = False
+    """Whether many batches become one file."""
 
     @property
     def is_narrow(self) -> bool:

@@ -40,6 +40,8 @@ QUIET_S = 90.0
 """A run in which nothing happens for so long stands for ever, however busy the machine is."""
 LOOK_S = 0.3
 KILLED_S = 240.0
+SILENT_S = 45.0
+"""A process whose inputs do not end, and that does not come to its crash point, is killed after so long."""
 MOST_RUNS = 12
 LATE = "did not start in time"
 """What is said of a Python process on a busy machine: the same command goes on."""
@@ -194,7 +196,8 @@ def failure_of_killed(recipe: Recipe, folder: Path, name: str, deaths: list[str]
     """The same in processes that die by SIGKILL at the recipe's crash points; what is left runs here.
 
     One that ends before its point has finished the application: it is judged, and the next point gets an
-    application of its own. Adds to `deaths` where processes died.
+    application of its own; one whose inputs do not end is killed where it is. Adds to `deaths` where
+    processes died.
     """
     file = written(recipe, folder, name)
     killed: list[str] = []
@@ -202,9 +205,13 @@ def failure_of_killed(recipe: Recipe, folder: Path, name: str, deaths: list[str]
     for run, point in enumerate(f"{point}:{nth}" for point, nth in recipe.crashes):
         process = _process(recipe, file, {VARIABLE: point})
         try:
-            output = process.communicate(timeout=KILLED_S)[0].decode()
+            output = process.communicate(timeout=SILENT_S if recipe.watched else KILLED_S)[0].decode()
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
+            if recipe.watched:
+                process.communicate()
+                killed.append(f"killed before {point}")
+                continue
             return f"run {run} did not end in {KILLED_S:.0f} s\n{process.communicate()[0].decode()[-4_000:]}"
         if process.returncode == 0:
             failure = failure_of(alive, folder, file.stem, killed)

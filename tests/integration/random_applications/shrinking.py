@@ -194,7 +194,7 @@ def is_sound(recipe: Recipe) -> bool:
             return False
         if isinstance(step, Join | Union) and len(set(step.inputs)) < len(step.inputs):
             return False
-        if inputs[0].loose and isinstance(step, Window) and (step.kind != "tumbling" or step.how != "count"):
+        if inputs[0].loose and isinstance(step, Window) and not _counts(step):
             return False
     asked = [i for i in recipe.numbers if not recipe.source_of(i) and _is_asked(recipe.step(i))]
     return all(
@@ -211,6 +211,11 @@ def _has_beside(recipe: Recipe, facts: list[Facts], step: Early | Late) -> bool:
     if isinstance(step, Late):
         return is_loose
     return not is_loose and window.how in ("count", "counted") and window.kind in ("tumbling", "sliding")
+
+
+def _counts(step: Window) -> bool:
+    """Whether a window's results only grow with its messages, so that they can be compared with bounds."""
+    return step.kind in ("tumbling", "sliding") and step.how in ("count", "tally")
 
 
 def _keeps_promise(source: Source) -> bool:

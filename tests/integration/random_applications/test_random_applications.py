@@ -1,8 +1,8 @@
 """Whatever the application, its data and where it dies: its outputs are what the model says.
 
 `DRIVETRAIN_APPLICATIONS` says how many are tried (the nightly run), or which (`128-600`), and for every 30 of
-them one more is killed; `DRIVETRAIN_SEED=n` runs one. A failure prints the smallest application found that
-fails in the same way, as a program that can be run.
+them one more is killed, and one whose inputs fall silent; `DRIVETRAIN_SEED=n` runs one. A failure prints the
+smallest application found that fails in the same way, as a program that can be run.
 
 Seed 45 is a watched input that falls silent, with checkpoints on. 717 and 1057 read and write Kafka, and die:
 one right after a transaction, without an end and with a silent partition, the other with partitions that are
@@ -15,6 +15,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import pytest
 
 from drivetrain.simulator.simulate import chosen_seeds
 
-from .drawing import killed_recipe_of, recipe_of
+from .drawing import killed_recipe_of, recipe_of, silent_recipe_of
 from .program import DATABASE, program_of
 from .program_kafka import KAFKA
 from .recipe import Recipe
@@ -40,8 +41,10 @@ DEFAULT = (24, 45, 18, 717, 1057)
 IS_ONE = "DRIVETRAIN_SEED" in os.environ
 SEEDS = chosen_seeds(0) if IS_ONE else APPLICATIONS if APPLICATIONS else DEFAULT
 KILLED = chosen_seeds(0) if IS_ONE else EVERY_30 if APPLICATIONS else (16,)
+SILENT = chosen_seeds(0) if IS_ONE else EVERY_30 if APPLICATIONS else ()
 TRIES = 40
 """How many smaller applications are tried of one that fails."""
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +94,19 @@ def test_a_random_application_that_is_killed_gives_what_the_model_says(
     seed: int,
 ) -> None:
     died = deaths[seed] = []
+    _judge(servers(killed_recipe_of(seed)), folder, partial(failure_of_killed, deaths=died))
 
-    def failure_when_killed(tried: Recipe, place: Path, name: str) -> str | None:
-        return failure_of_killed(tried, place, name, died)
 
-    _judge(servers(killed_recipe_of(seed)), folder, failure_when_killed)
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", SILENT)
+def test_a_random_application_that_is_killed_shows_its_windows_though_its_inputs_are_silent(
+    spark: SparkSession, folder: Path, servers: Callable[[Recipe], Recipe], seed: int
+) -> None:
+    _judge(servers(silent_recipe_of(seed)), folder, failure_of_killed)
 
 
 def _judge(recipe: Recipe, folder: Path, run: Callable[[Recipe, Path, str], str | None]) -> None:
-    names = (f"{run.__name__}_{recipe.seed}_{i}" for i in itertools.count())
+    names = (f"application_{recipe.seed}_{i}" for i in _NUMBERS)
 
     def failing(tried: Recipe) -> str | None:
         name = next(names)

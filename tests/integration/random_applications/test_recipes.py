@@ -14,12 +14,19 @@ from drivetrain.core.plan.planner import plan
 from drivetrain.crash_points import CrashPoint, armed, reached
 
 from . import running
-from .drawing import KILLED_POINTS, OF_CHANGES, killed_recipe_of, recipe_of
+from .drawing import (
+    CHECKPOINT_POINTS,
+    KILLED_POINTS,
+    OF_CHANGES,
+    killed_recipe_of,
+    recipe_of,
+    silent_recipe_of,
+)
 from .drawing_kafka import TRANSACTION_POINTS
 from .model import expected
 from .model_hash import in_sample, xxh64
 from .program import program_of
-from .recipe import Deduplicate, Filter, Join, Late, Recipe, Sink, Source, Top, Window
+from .recipe import Deduplicate, Facts, Filter, Join, Late, Recipe, Sink, Source, Top, Window, facts_of
 from .running import CrashError, Crashes, failure_of_killed, written
 from .shrinking import is_sound, shrunk, smaller_ones
 
@@ -95,6 +102,23 @@ def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
     drawn = {CrashPoint(point) for made in known for point, _ in made.crashes}
     assert drawn >= {*KILLED_POINTS}
     assert not drawn & {*OF_CHANGES}
+
+
+def test_applications_with_silent_inputs_die_at_every_point_of_a_checkpoint() -> None:
+    known = [silent_recipe_of(seed) for seed in range(20)]
+    assert all(made.watched and dict(made.sets)["checkpoint.mode"] == "on" for made in known)
+    assert {CrashPoint(point) for made in known for point, _ in made.crashes} == {*CHECKPOINT_POINTS}
+
+
+def test_windows_have_late_messages_natively_and_in_python() -> None:
+    facts = [(s, f) for seed in range(300) for s, f in _windows_with_facts(recipe_of(seed))]
+    loose = {(step.kind, step.how) for step, before in facts if before.loose}
+    assert loose >= {(kind, how) for kind in ("tumbling", "sliding") for how in ("count", "tally")}
+
+
+def _windows_with_facts(made: Recipe) -> list[tuple[Window, Facts]]:
+    facts = facts_of(made)
+    return [(step, facts[step.inputs[0]]) for step in made.steps if isinstance(step, Window)]
 
 
 def test_the_model_knows_nothing_of_drivetrain() -> None:
