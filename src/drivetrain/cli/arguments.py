@@ -8,6 +8,7 @@ those of the cluster that `drivetrain local` runs in this directory; its secret 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -16,7 +17,7 @@ import typer
 
 from drivetrain.config import CONFIG_VARIABLE, Config, find_key
 from drivetrain.config.catalog import cluster, run
-from drivetrain.errors import ConfigError
+from drivetrain.errors import ConfigError, UserError
 from drivetrain.private_files import require_trusted
 
 DEFAULT_FILE: Final = "drivetrain.toml"
@@ -108,12 +109,33 @@ def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool
 
 
 def config_file(given: Path | None) -> Path | None:
-    """The configuration file: the given one, else that of the environment, else that of this directory."""
+    """The configuration file: the given one, else that of the environment, else that of this directory.
+
+    Raises UserError for one of this directory that someone else has left there, as anyone can in `/tmp`.
+    """
     if given is None and os.environ.get(CONFIG_VARIABLE):
         return Path(os.environ[CONFIG_VARIABLE])
     if given is None and Path(DEFAULT_FILE).exists():
+        _require_not_planted(Path(DEFAULT_FILE))
         return Path(DEFAULT_FILE)
     return given
+
+
+def _require_not_planted(found: Path) -> None:
+    """Raise UserError unless a file belongs to this user, root or the owner of its directory."""
+    owner = found.stat().st_uid
+    reason = None
+    if owner not in (os.geteuid(), 0, found.resolve().parent.stat().st_uid):
+        reason = f"it belongs to user {owner}, who owns neither this directory nor this process"
+    elif found.stat().st_mode & stat.S_IWOTH:
+        reason = "everybody can write to it"
+    if reason is not None:
+        raise UserError(
+            "this configuration may be someone else's; it names the cluster that your code is sent to",
+            where=str(found.absolute()),
+            got=reason,
+            remedy=f"if it is yours, take it over (chown, chmod o-w) or name it: --config {found}",
+        )
 
 
 def _places(config: Config) -> set[str]:
