@@ -11,6 +11,7 @@ channels.
 Invariants:
 
 1. The clock moves only when every batch is committed, and never back.
+2. The query is not ended with its turn held: ending waits for a batch, which may wait for the turn.
 
 Called by `micro_batch_query`.
 """
@@ -49,14 +50,23 @@ class IdleClock:
             return
         self._looked_s = now_s
         try:
-            if not query.active or not query.is_committed():
-                return
-            if query.clock.has_outgrown:
-                self._end_outgrown()
-            elif query.waits_for_data and query.clock.looked():
-                self._move()
+            outgrown = self._look_between_batches()
         finally:
             query.turn.release()
+        if outgrown is not None:
+            query.fail(outgrown)  # waits for a batch that has begun meanwhile, and that waits for the turn
+
+    def _look_between_batches(self) -> PartitionsChangedError | None:
+        query = self._query
+        if not query.active or not query.is_committed():
+            return None
+        try:
+            query.steps.check_partitions()
+        except PartitionsChangedError as error:
+            return error
+        if query.waits_for_data and query.clock.looked():
+            self._move()
+        return None
 
     def advance(self, clock_ms: int) -> None:
         """Move the clock to `clock_ms` without a message; the caller guarantees that no older one follows.
@@ -70,13 +80,6 @@ class IdleClock:
             query.clock.reached(clock_ms)
             query.clock.publish_reached(clock_ms, str(query.directory / CLOCK))
             self._move()
-
-    def _end_outgrown(self) -> None:
-        try:
-            self._query.steps.check_partitions()
-        except PartitionsChangedError as error:
-            self._query.error = error
-        self._query.interrupt()
 
     def _move(self) -> None:
         query = self._query
