@@ -94,12 +94,11 @@ def _ending(
 
     Marks of transactions are no messages: a partition that is about to give some might count as silent.
     """
+    has_far = {place for rows in files for ts, _, _, place in rows if ts == FAR_US}
+    key = next(row[1] for rows in files for row in rows)
+    more: Any = [(FAR_US, key, 0, place) for place in range(places) if place not in has_far]
     if draw.random() < 0.5:
         topic, places = replace(topic, idle_ms=draw.choice([500, 2_000]), sent="plainly"), places + 1
-    has_far = {place for rows in files for ts, _, _, place in rows if ts == FAR_US}
-    used = {place for rows in files for *_, place in rows}
-    key = next(row[1] for rows in files for row in rows)
-    more: Any = [(FAR_US, key, 0, place) for place in sorted(used - has_far)]
     return topic, places, (*files[:-1], (*files[-1], *more))
 
 

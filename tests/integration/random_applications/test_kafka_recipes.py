@@ -189,3 +189,7 @@ def test_a_message_may_come_again_only_after_a_crash_and_at_least_once(
     assert bool(found(("a", 1), ("b", 2), ("b", 2))) == is_said
     assert found(("a", 1), ("a", 1))
     assert found(("a", 1), ("b", 2), ("c", 3))
+
+
+def test_every_partition_without_an_end_moves_its_clock_or_becomes_idle() -> None:
+    assert [seed for seed in (*range(600, 700), 890, 1369, 1628) if not is_sound(recipe_of(seed))] == []
