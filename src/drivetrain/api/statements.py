@@ -25,6 +25,7 @@ from drivetrain.api.sql.event_time import declares_time
 from drivetrain.api.sql.statement import (
     Statement,
     aggregate_calls,
+    end_of_call,
     is_distinct,
     pieces,
     refused,
@@ -49,6 +50,8 @@ class _Grouping:
     keys: dict[str, str] = field(default_factory=dict)
     """The names of keys, and their expressions."""
     window: Window = field(default_factory=windows.everything)
+    window_call: tuple[str, ...] = ()
+    """The call that GROUP BY has for it, as `_same` gives it."""
     aggregations: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     """The columns of the result, as expressions over keys, bounds of the window and aggregations."""
@@ -107,7 +110,7 @@ def _grouping(app: GraphBuilder, id: str, statement: Statement) -> _Grouping:
         if tokens[0].text.lower() in _WINDOWS and tokens[1:2] and tokens[1].text == "(":
             if grouping.window.kind != "global":
                 raise refused("two windows", text, "two statements, one after the other")
-            grouping.window = _window(app, id, text, tokens)
+            grouping.window, grouping.window_call = _window(app, id, text, tokens), _same(tokens)
             continue
         names = [alias for alias, item in items if alias and _same(tokens_of(item)) == _same(tokens)]
         own = tokens[-1].text.strip("`") if all(t.text == "." or t.is_operand for t in tokens) else ""
@@ -155,15 +158,28 @@ def _over_results(grouping: _Grouping, keys: dict[tuple[str, ...], str], text: s
     for at, token in enumerate(tokens):
         if at in taken or token.text.lower() not in _WINDOWS or (at and tokens[at - 1].text == "."):
             continue
-        if [t.text for t in tokens[at + 1 : at + 2]] == ["."]:
-            bound = tokens[at + 2].text.lower()
-            replaced.append((at, at + 3, _BOUNDS.get(bound, bound)))
-        elif [t.text for t in tokens[at + 1 : at + 2]] != ["("]:
-            replaced.append((at, at + 1, "named_struct('start', window_start, 'end', window_end)"))
+        end = _window_end(grouping, text, tokens, at)
+        if [t.text for t in tokens[end : end + 1]] == ["."]:
+            bound = tokens[end + 1].text.lower()
+            replaced.append((at, end + 2, _BOUNDS.get(bound, bound)))
+        else:
+            replaced.append((at, end, "named_struct('start', window_start, 'end', window_end)"))
     for start, end, column in sorted(replaced):
         made += text[done : tokens[start].start] + column
         done = tokens[end - 1].start + len(tokens[end - 1].text)
     return made + text[done:]
+
+
+def _window_end(grouping: _Grouping, text: str, tokens: Sequence[Token], at: int) -> int:
+    """Where the window at a token ends: its name alone, or the call as GROUP BY has it."""
+    if [t.text for t in tokens[at + 1 : at + 2]] != ["("]:
+        return at + 1
+    end = end_of_call(tokens, at)
+    if _same(tokens[at:end]) != grouping.window_call:
+        name = tokens[at].text
+        got = source(text, tokens[at:end])
+        raise refused("a window that GROUP BY does not have", got, f"{name}.start and {name}.end of that one")
+    return end
 
 
 def _result_of(grouping: _Grouping, text: str, call: Sequence[Token], of: str) -> str:

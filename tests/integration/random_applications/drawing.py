@@ -11,15 +11,17 @@ from drivetrain.crash_points import CrashPoint
 from .drawing_kafka import in_transactions, with_kafka
 from .drawing_sources import draw_keys, draw_sources
 from .model import streams_of
-from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES
+from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES, SQL_AGGREGATES
 from .recipe import (
     Add,
+    AsOfJoin,
     Deduplicate,
     Early,
     Facts,
     Filter,
     FlatMap,
     Join,
+    Keyed,
     KeyType,
     Late,
     Log,
@@ -38,6 +40,7 @@ from .recipe import (
 )
 
 MOST_MESSAGES = 1_500
+STATEFUL = Window | Top | Join | AsOfJoin | Deduplicate | Persistent | Keyed
 KEY_TYPES: tuple[KeyType, ...] = (
     "string",
     "string",
@@ -97,9 +100,7 @@ def killed_recipe_of(seed: int) -> Recipe:
     draw = random.Random(f"killed {seed}")
     for number in range(10_000 * (seed + 1), 10_000 * (seed + 2)):
         made = recipe_of(number)
-        stateful = sum(
-            isinstance(step, Window | Top | Join | Deduplicate | Persistent) for step in made.steps
-        )
+        stateful = sum(isinstance(step, STATEFUL) for step in made.steps)
         if stateful > 1 and not made.watched and sum(len(source.rows) for source in made.sources) > 20:
             break
     crashes = tuple(_death(draw) for _ in range(2))
@@ -116,7 +117,7 @@ def silent_recipe_of(seed: int) -> Recipe:
     draw = random.Random(f"silent {seed}")
     for number in range(10_000 * (seed + 1), 10_000 * (seed + 2)):
         made = recipe_of(number)
-        is_waited_for = any(isinstance(step, Window | Top | Deduplicate | Persistent) for step in made.steps)
+        is_waited_for = any(isinstance(step, STATEFUL) for step in made.steps)
         is_read_again = all(source.kind != "socket" for source in made.sources)
         if made.watched and is_waited_for and is_read_again and not made.needs_kafka:
             break
@@ -164,15 +165,18 @@ class Drawing:
     def _has_early(self, step: Window) -> bool:
         """Whether the counts so far of a window are read, too."""
         counts = step.kind in ("tumbling", "sliding") and step.how in ("count", "counted")
-        return counts and not self._is_loose(step)
+        return counts and not step.as_sql and not self._is_loose(step)
 
     def _is_loose(self, step: Step) -> bool:
         return self.facts[step.inputs[0]].loose
 
+    def _one_of(self, count: int) -> int:
+        """A number below `count` that is not drawn, so that seeds keep the rest of their applications."""
+        return (self.recipe.seed + len(self.facts)) % count
+
     @property
     def _is_odd(self) -> bool:
-        """A choice that is not drawn, so that seeds keep the rest of their applications."""
-        return (self.recipe.seed + len(self.facts)) % 2 == 1
+        return self._one_of(2) == 1
 
     # -- steps --------------------------------------------------------------------------------------
 
@@ -234,9 +238,12 @@ class Drawing:
         if how in ("top", "first", "min", "ratio") and by == "key" and not lateness and self._is_odd:
             size = 0 if kind == "everything" else size
             return Top(inputs=(first,), cut=cut, kind=kind, most=2, size_ms=size, slide_ms=slide)
+        is_plain = by in ("key", "nothing") and emission == "discarding" and not lateness
+        is_plain = is_plain and how in SQL_AGGREGATES and (by, kind) != ("nothing", "everything")
         return Window(
             inputs=(first,), cut=cut, kind=kind, how=how, by=by, emission=emission, lateness_ms=lateness,
             size_ms=0 if kind == "everything" else size, slide_ms=slide,
+            as_sql=is_plain and self._one_of(2) == 1,
         )  # fmt: skip
 
     def _computes(self) -> bool:
@@ -259,8 +266,7 @@ class Drawing:
         """Counts by key, with late messages and perhaps some allowed lateness."""
         draw = self.draw
         size = draw.choice([1_000, 5_000])
-        # Kind and way are not drawn, so that seeds keep the rest of their applications.
-        chosen = (self.recipe.seed + len(self.facts)) % 4
+        chosen = self._one_of(4)
         counts = Window(inputs=(first,), kind="tumbling", how="count", size_ms=size)
         if chosen % 2:
             counts = replace(counts, kind="sliding", slide_ms=size // 2)
@@ -285,6 +291,8 @@ class Drawing:
         how = self.draw.choice(["inner", "left"])
         if how == "left":  # without another draw, so that seeds keep the rest of their applications
             how = ("left", "right", "full")[(self.recipe.seed + len(self.facts)) % 3]
+        if self._one_of(2):
+            return AsOfJoin(inputs=(first, second), cut=cut, how="inner" if how == "inner" else "left")
         return Join(inputs=(first, second), cut=cut, within_ms=within, how=how)
 
     def _table_join(self, first: int, cut: bool) -> Step:
@@ -309,6 +317,9 @@ class Drawing:
         how: Any = self.draw.choice(ways)
         if how in ("each", "windows") and self._is_odd:
             how = "timers"
+        if how in ("windows", "timers") and self._one_of(3) == 1:
+            kind: Any = "pauses" if how == "windows" else "earlier"
+            return Keyed(inputs=(first,), cut=cut, how=kind, span_ms=size)
         return Persistent(inputs=(first,), cut=cut, how=how, size_ms=size)
 
     # -- the rest -------------------------------------------------------------------------------------

@@ -14,10 +14,13 @@ from typing import Any
 
 from .model_hash import in_sample
 from .model_windows import (
+    as_of,
     deduplicated,
+    earlier_counts,
     everything_windows,
     joined,
     late_of,
+    pauses,
     session_windows,
     sliding_windows,
     summed,
@@ -25,11 +28,13 @@ from .model_windows import (
 from .recipe import (
     WINDOW,
     Add,
+    AsOfJoin,
     Deduplicate,
     Early,
     Filter,
     FlatMap,
     Join,
+    Keyed,
     Late,
     Log,
     Map,
@@ -163,6 +168,12 @@ def _messages(  # noqa: C901 - one case for each kind of step
             return [_seen(step, m) for m in deduplicated(first, step.within_ms * 1000, exact=step.exact)]
         case Join():
             return joined(first, inputs[1], step.within_ms * 1000, step.how)
+        case AsOfJoin():
+            return as_of(first, inputs[1], keeps_all=step.how == "left")
+        case Keyed(how="earlier"):
+            return earlier_counts(first, step.span_ms * 1000)
+        case Keyed():
+            return pauses(first, step.span_ms)
         case TableJoin():
             return _with_table(step, first)
         case Task():

@@ -92,3 +92,54 @@ def joined(left: Sequence[Message], right: Sequence[Message], within: int, how: 
 def late_of(messages: Sequence[Message], *, is_loose: bool) -> Sequence[Message]:
     """Messages that may be late for a window: where none breaks the promise, there are none."""
     return messages if is_loose else []
+
+
+def as_of(left: Sequence[Message], right: Sequence[Message], *, keeps_all: bool) -> list[Message]:
+    """Each message of the left side with the time in ms of the newest one of its key on the right, up to it.
+
+    It waits until the clock is past its time: then nothing that it could see can come.
+    """
+    from .model import Message
+
+    made = []
+    for one in left:
+        seen = [m.ts for m in right if one.key is not None and m.key == one.key and m.ts <= one.ts]
+        if seen or keeps_all:
+            more = max(seen) // 1000 if seen else 0
+            made.append(Message(one.ts, one.key, None if one.n is None else one.n + more, one.ts + 1))
+    return made
+
+
+def earlier_counts(messages: Sequence[Message], span: int) -> list[Message]:
+    """For each message the number of those of its key before it that are less than the span older.
+
+    Of equal timestamps any may be the first: the counts are the same.
+    """
+    from .model import Message
+
+    made, before = [], defaultdict[Any, list[int]](list)
+    for message in sorted(messages, key=lambda m: m.ts):
+        count = sum(ts > message.ts - span for ts in before[message.key])
+        before[message.key].append(message.ts)
+        made.append(Message(message.ts, message.key, count, message.ts + 1))
+    return made
+
+
+def pauses(messages: Sequence[Message], span_ms: int) -> list[Message]:
+    """How many messages of a key came in a row, each less than the span (in whole ms) after the one before;
+    known a span after the last one."""
+    from .model import Message
+
+    made, by_key = [], defaultdict[Any, list[int]](list)
+    for message in messages:
+        by_key[message.key].append(message.ts // 1000)
+    for key, times in by_key.items():
+        times.sort()
+        row = 0
+        for this, following in zip(times, [*times[1:], None], strict=True):
+            row += 1
+            if following is None or following >= this + span_ms:
+                at = (this + span_ms) * 1000
+                made.append(Message(at, key, row, at))
+                row = 0
+    return made

@@ -26,7 +26,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drivetrain import Application, At, F, Monoid, PersistentTask, State, Task, To
+from drivetrain import Application, At, F, KeyedTask, ListState, MapState, Monoid, PersistentTask
+from drivetrain import State, Task, To, ValueState
 from drivetrain import agg, col, lit, partitioners, sinks, sources, timestamp, windows
 
 HERE = Path(__file__).with_suffix("")

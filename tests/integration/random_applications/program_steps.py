@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from .program_keyed import as_of_lines, keyed_lines
 from .recipe import (
     Add,
+    AsOfJoin,
     Deduplicate,
     Early,
     Facts,
     Filter,
     FlatMap,
     Join,
+    Keyed,
     Late,
     Log,
     Map,
@@ -47,6 +50,18 @@ AGGREGATES = {
 }
 """How an aggregation is written, and how its result becomes a whole number."""
 
+SQL_AGGREGATES = {
+    "sum": "sum(n) AS n",
+    "count": "count(*) AS n",
+    "counted": "count(n) AS n",
+    "min": "min(n) AS n",
+    "max": "max(n) AS n",
+    "mean": "avg(n) AS n",
+    "ratio": "sum(n) / count(*) AS n",
+    "several": "sum(n) AS n, count(*) AS c, min(n) AS lo, max(n) AS hi",
+}
+"""Those that are written in SQL, too."""
+
 PYTHON_AGGREGATES = ("monoid", "reduce", "fold")
 
 
@@ -76,6 +91,8 @@ def step_lines(  # noqa: C901 - one case for each kind of step
             return [f's{i} = {made}.select("key", n="n + coalesce(m, 0)")']
         case Union():
             return [f's{i} = {first}.union({", ".join(names[1:])}, name="step{i}")']
+        case Window(as_sql=True):
+            return _sql_window(i, first, step, kind)
         case Window():
             return _window(i, first, step, kind)
         case Top():
@@ -97,6 +114,10 @@ def step_lines(  # noqa: C901 - one case for each kind of step
             options = f'on="key", within="{step.within_ms} ms", how="{step.how}", name="step{i}"'
             joined = f"{first}.join({right}, {options})"
             return [f's{i} = {joined}.select("key", n="n + coalesce(m, 0)")']
+        case AsOfJoin():
+            return as_of_lines(i, names[0], names[1], step)
+        case Keyed():
+            return keyed_lines(i, first, step, kind)
         case TableJoin():
             return _table_join(i, first, step, kind)
         case Task():
@@ -172,6 +193,23 @@ def _window(i: int, first: str, step: Window, kind: str) -> list[str]:
             text, result = AGGREGATES[step.how]
             made = f'aggregate(step="step{i}", n={text})'
     return [*lines, f"w{i} = {grouped}.{made}", f's{i} = w{i}.select({_columns(step, kind)}, n="{result}")']
+
+
+def _sql_window(i: int, first: str, step: Window, kind: str) -> list[str]:
+    computed = SQL_AGGREGATES[step.how]
+    names = [] if step.by == "nothing" else ["key"]
+    if step.kind == "everything":
+        statement = f"SELECT {', '.join([*names, computed])} FROM this GROUP BY {', '.join(names)}"
+    else:
+        sizes = f"'{step.size_ms} milliseconds'"
+        sizes += f", '{step.slide_ms} milliseconds'" if step.kind == "sliding" else ""
+        window = f"{'session_window' if step.kind == 'session' else 'window'}(timestamp(), {sizes})"
+        bounds = [f"{window}.{end} AS window_{end}" for end in ("start", "end")]
+        statement = f"SELECT {', '.join([*names, *bounds, computed])} FROM this"
+        statement += f" GROUP BY {', '.join([*names, window])}"
+    made = f'w{i} = {first}.sql("{statement}", name="step{i}")'
+    result = AGGREGATES[step.how][1]
+    return [made, f's{i} = w{i}.select({_columns(step, kind)}, n="{result}")']
 
 
 def _columns(step: Window, kind: str) -> str:

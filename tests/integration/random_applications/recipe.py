@@ -124,6 +124,8 @@ class Window(Step):
     by: Literal["key", "nothing", "expression", "function"] = "key"
     emission: Literal["discarding", "accumulating"] = "discarding"
     lateness_ms: int = 0
+    as_sql: bool = False
+    """Whether it is written as a statement in SQL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,25 @@ class Deduplicate(Step):
 class Join(Step):
     within_ms: int
     how: Literal["inner", "left", "right", "full"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsOfJoin(Step):
+    """Each message of the first stream with the newest one of its key in the second, up to its time."""
+
+    how: Literal["inner", "left"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keyed(Step):
+    """A Task with typed states, in the order of event time.
+
+    earlier: how many messages of the key came in the `span_ms` before each; pauses: the number of messages,
+    when a key has had none for `span_ms`.
+    """
+
+    how: Literal["earlier", "pauses"]
+    span_ms: int
 
 
 @dataclass(frozen=True, kw_only=True)

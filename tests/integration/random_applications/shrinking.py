@@ -11,10 +11,12 @@ from dataclasses import replace
 
 from .model import keeping
 from .recipe import (
+    AsOfJoin,
     Deduplicate,
     Early,
     Facts,
     Join,
+    Keyed,
     Late,
     Persistent,
     Recipe,
@@ -122,6 +124,7 @@ def _simpler_steps(step: Step) -> Iterator[Step]:
         yield replace(step, how="count")
         yield replace(step, by="key")
         yield replace(step, lateness_ms=0, emission="discarding")
+        yield replace(step, as_sql=False)
     if isinstance(step, Task):
         yield replace(step, parallelism=1)
 
@@ -192,7 +195,7 @@ def is_sound(recipe: Recipe) -> bool:
             return False
         if _needs_time(step) and not all(f.timed for f in inputs):
             return False
-        if isinstance(step, Join | Union) and len(set(step.inputs)) < len(step.inputs):
+        if isinstance(step, Join | AsOfJoin | Union) and len(set(step.inputs)) < len(step.inputs):
             return False
         if inputs[0].loose and isinstance(step, Window) and not _counts(step):
             return False
@@ -210,7 +213,12 @@ def _has_beside(recipe: Recipe, facts: list[Facts], step: Early | Late) -> bool:
     is_loose = facts[window.inputs[0]].loose
     if isinstance(step, Late):
         return is_loose
-    return not is_loose and window.how in ("count", "counted") and window.kind in ("tumbling", "sliding")
+    return (
+        not is_loose
+        and not window.as_sql
+        and window.how in ("count", "counted")
+        and window.kind in ("tumbling", "sliding")
+    )
 
 
 def _counts(step: Window) -> bool:
@@ -238,6 +246,6 @@ def _is_asked(step: Step) -> bool:
 def _needs_time(step: Step) -> bool:
     if isinstance(step, Window | Top):
         return step.kind != "everything"
-    return isinstance(step, Deduplicate | Join | Persistent) or (
+    return isinstance(step, Deduplicate | Join | AsOfJoin | Persistent | Keyed) or (
         isinstance(step, Task) and step.how == "ticks"
     )

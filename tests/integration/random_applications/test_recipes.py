@@ -23,8 +23,9 @@ from .drawing import (
     silent_recipe_of,
 )
 from .drawing_kafka import TRANSACTION_POINTS
-from .model import expected
+from .model import Message, expected
 from .model_hash import in_sample, xxh64
+from .model_windows import as_of, earlier_counts, pauses
 from .program import program_of
 from .recipe import Deduplicate, Facts, Filter, Join, Late, Recipe, Sink, Source, Top, Window, facts_of
 from .running import CrashError, Crashes, failure_of_killed, written
@@ -58,7 +59,7 @@ def test_the_program_of_a_seed_can_be_loaded_and_planned(tmp_path: Path, seed: i
 
 
 def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
-    known = [recipe_of(seed) for seed in range(150)]
+    known = [recipe_of(seed) for seed in range(300)]
     steps = {(type(step).__name__, getattr(step, "how", "")) for made in known for step in made.steps}
     assert {
         "Window",
@@ -72,9 +73,13 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
         "Top",
         "Sample",
         "Early",
+        "AsOfJoin",
     } <= {n for n, _ in steps}
     assert {("Task", how) for how in ("each", "batch", "outputs", "ticks", "totals")} <= steps
     assert {("Persistent", how) for how in ("each", "windows", "changes", "asked", "timers")} <= steps
+    assert {("Keyed", how) for how in ("earlier", "pauses")} <= steps
+    windows = [step for made in known for step in made.steps if isinstance(step, Window)]
+    assert {w.kind for w in windows if w.as_sql} == {"tumbling", "sliding", "session", "everything"}
     sinks = {sink.kind for made in known for sink in made.sinks}
     assert sinks >= {
         "parquet",
@@ -258,3 +263,19 @@ def test_crashes_come_one_after_the_other() -> None:
             reached(CrashPoint.BEFORE_SINK)
         reached(CrashPoint.BEFORE_SINK)
     assert crashes.story == ["died at after-sink", "died at before-sink"]
+
+
+def test_the_model_of_joins_as_of_and_of_tasks_in_order() -> None:
+    a = [Message(ts, "a", 1) for ts in (0, 1_000, 1_000, 5_000, 6_999)]
+    assert [(m.ts, m.n) for m in earlier_counts(a, 1_001)] == [
+        (0, 0), (1_000, 1), (1_000, 2), (5_000, 0), (6_999, 0)
+    ]  # fmt: skip
+    assert [(m.ts, m.n) for m in earlier_counts(a, 1_000)] == [
+        (0, 0), (1_000, 0), (1_000, 1), (5_000, 0), (6_999, 0)
+    ]  # fmt: skip
+    assert [(m.ts, m.n) for m in pauses(a, 2)] == [(3_000, 3), (8_000, 2)]
+    versions = [Message(ts, "a", None) for ts in (1_000, 6_000)]
+    seen = as_of([*a, Message(9_000, None, 1), Message(0, "b", 1)], versions, keeps_all=False)
+    assert [(m.ts, m.n) for m in seen] == [(1_000, 2), (1_000, 2), (5_000, 2), (6_999, 7)]
+    kept = as_of([Message(0, "b", 1)], versions, keeps_all=True)
+    assert [(m.ts, m.n) for m in kept] == [(0, 1)]

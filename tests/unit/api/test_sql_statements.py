@@ -63,6 +63,12 @@ def test_a_statement_without_groups_is_one_native_processor() -> None:
             ],
         ),
         (
+            """SELECT item, WINDOW(sold, '1 hour').start AS window_start, count(*) AS n,
+                      unix_seconds(window(sold,'1 hour').end) AS until
+               FROM this GROUP BY item, window(sold, '1 hour')""",
+            ["n=count(*) by item in tumbling(1 h)", "item, window_start, n, until"],
+        ),
+        (
             "SELECT max(price) AS dearest, date(sold) AS day FROM this GROUP BY date(sold)",
             ["dearest=max(price) by day in global", "dearest, day"],
         ),
@@ -123,6 +129,16 @@ def test_the_time_is_recognised_only_while_it_is_unchanged() -> None:
         ),
         ("SELECT count(*) AS n FROM this GROUP BY window(sold, '1 h', '5 s', '2 s')", "lengths", "window"),
         ("SELECT count(*) AS n FROM this GROUP BY window(sold, price)", "lengths", "window"),
+        (
+            "SELECT window(sold, '1 d').start AS day, count(*) AS n FROM this GROUP BY window(sold, '1 h')",
+            "a window that GROUP BY does not have",
+            r"window\.start",
+        ),
+        (
+            "SELECT item, session_window(sold, '1 h') AS s, count(*) AS n FROM this GROUP BY item",
+            "a window that GROUP BY does not have",
+            r"session_window\.start",
+        ),
     ],
 )
 def test_what_a_stream_cannot_do_is_refused_with_the_operator_to_use(

@@ -179,6 +179,12 @@ def aggregate_calls(tokens: Sequence[Token]) -> list[tuple[int, int]]:
     return found
 
 
+def end_of_call(tokens: Sequence[Token], at: int) -> int:
+    """The index after the call of the function at `at`."""
+    levels = with_depth(tokens)
+    return _closed(levels, at + 1, levels[at][1])
+
+
 def _closed(levels: Sequence[tuple[Token, int]], opened: int, depth: int) -> int:
     """The index after the bracket that closes the one at `opened`."""
     return next(n for n in range(opened + 1, len(levels)) if levels[n][1] == depth) + 1

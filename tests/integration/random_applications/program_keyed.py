@@ -1,0 +1,44 @@
+"""Tasks with typed states, and joins as of the time of a message, as program text."""
+
+from __future__ import annotations
+
+from .recipe import AsOfJoin, Keyed
+
+
+def as_of_lines(i: int, left: str, right: str, step: AsOfJoin) -> list[str]:
+    """Write stream `i`: a version says its time, so that equal ones at one instant say the same."""
+    versions = f'{right}.select("key", m=F.unix_millis(timestamp()))'
+    joined = f'{left}.join_as_of({versions}, on="key", how="{step.how}", name="step{i}")'
+    return [f's{i} = {joined}.select("key", n="n + coalesce(m, 0)")']
+
+
+def keyed_lines(i: int, first: str, step: Keyed, kind: str) -> list[str]:
+    """Write stream `i`: a Task in the order of event time."""
+    body = ["", "", f"class Task{i}(KeyedTask):", '    key = "key"', "    in_order = True"]
+    body.append(f'    output = "key {kind}, n bigint"')
+    if step.how == "earlier":
+        body += [
+            f'    earlier = ListState(int, ttl="{step.span_ms} ms")',
+            "",
+            "    def on_next(self, m):",
+            "        yield m.key, len(self.earlier.get())",
+            "        self.earlier.append(1)",
+        ]
+    else:
+        first = f'{first}.with_columns(step="ms{i}", ms=F.unix_millis(timestamp()))'
+        body += [
+            "    last_ms = ValueState(int)",
+            "    counts = MapState(str, int)",
+            "",
+            "    def on_next(self, m):",
+            '        self.counts["row"] = self.counts.get("row", 0) + 1',
+            "        self.last_ms.set(m.ms)",
+            f"        self.set_timer(m.ms + {step.span_ms})",
+            "",
+            "    def on_timer(self, key, at_ms):",
+            f"        if self.last_ms.get() == at_ms - {step.span_ms}:",
+            '            yield key, self.counts["row"]',
+            "            self.counts.clear()",
+            "            self.last_ms.clear()",
+        ]
+    return [*body, "", "", f's{i} = {first}.process(Task{i}, name="step{i}")']
