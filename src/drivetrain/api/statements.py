@@ -167,7 +167,10 @@ def _over_results(grouping: _Grouping, keys: dict[tuple[str, ...], str], text: s
     for start, end, column in sorted(replaced):
         made += text[done : tokens[start].start] + column
         done = tokens[end - 1].start + len(tokens[end - 1].text)
-    return made + text[done:]
+    made += text[done:]
+    if _timed(made) != made:
+        raise refused("the time of a message beside groups", text, "window.start, or max(timestamp())")
+    return made
 
 
 def _window_end(grouping: _Grouping, text: str, tokens: Sequence[Token], at: int) -> int:

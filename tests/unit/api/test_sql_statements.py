@@ -69,6 +69,10 @@ def test_a_statement_without_groups_is_one_native_processor() -> None:
             ["n=count(*) by item in tumbling(1 h)", "item, window_start, n, until"],
         ),
         (
+            "SELECT hour(timestamp()) AS h, max(timestamp()) AS newest FROM this GROUP BY hour(timestamp())",
+            ["newest=max(timestamp()) by h in global"],
+        ),
+        (
             "SELECT max(price) AS dearest, date(sold) AS day FROM this GROUP BY date(sold)",
             ["dearest=max(price) by day in global", "dearest, day"],
         ),
@@ -132,6 +136,11 @@ def test_the_time_is_recognised_only_while_it_is_unchanged() -> None:
         (
             "SELECT window(sold, '1 d').start AS day, count(*) AS n FROM this GROUP BY window(sold, '1 h')",
             "a window that GROUP BY does not have",
+            r"window\.start",
+        ),
+        (
+            "SELECT item, hour(timestamp()) AS h, count(*) AS n FROM this GROUP BY item",
+            "the time of a message beside groups",
             r"window\.start",
         ),
         (
