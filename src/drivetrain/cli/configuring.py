@@ -1,4 +1,5 @@
-"""`drivetrain update --set` without a file: changes the configuration of an application that runs here.
+"""`drivetrain update --set` without a file: changes the configuration of an application that runs here, or in
+a cluster.
 
 Called by `update`. Needs no Java.
 """
@@ -12,16 +13,20 @@ from typing import Final
 
 import msgspec
 
+from drivetrain.cli.cluster_access import connected_by
 from drivetrain.cli.comparison import in_force_of
 from drivetrain.config import Config
 from drivetrain.config.catalog import run
 from drivetrain.core.job.changeable_keys import CHANGEABLE, require_changeable
 from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import ask_to_configure
+from drivetrain.runtime.running_config import ChangedValue
 from drivetrain.terminal import print_line
 
 _OF_THE_COMMAND: Final = frozenset({run.STATE_DIR.name, run.WRITERS.name})
 """Keys that say where the application is: they are for the command itself."""
+_OF_THE_CONNECTION: Final = ("cluster.", "client.")
+"""How the keys begin that say where the cluster is, and how it is asked."""
 
 
 def configure(
@@ -31,12 +36,13 @@ def configure(
     restored: Sequence[str],
     config: Config,
     *,
+    in_cluster: bool,
     as_json: bool,
 ) -> None:
     """Have an application use other values of configuration keys, and print what is different now.
 
     Raises UserError for a file beside it, ConfigError for what cannot change, and UnavailableError when the
-    application does not run here.
+    application does not run.
     """
     if file is not None:
         raise UserError(
@@ -44,7 +50,7 @@ def configure(
             where="--unset",
             remedy="leave the file out, or --unset",
         )
-    values = {name: text for name, text in given.items() if name not in _OF_THE_COMMAND}
+    values = {name: text for name, text in given.items() if not _is_of_the_command(name, in_cluster)}
     if not values and not restored:
         raise UserError(
             "nothing says what is to change",
@@ -52,13 +58,32 @@ def configure(
             remedy=f"keys that may change are {', '.join(CHANGEABLE)}",
         )
     require_changeable([*values, *restored])
-    rundir, _ = in_force_of(app, config)
-    changed = ask_to_configure(rundir, values, restored)
+    change = _changed_in_cluster if in_cluster else _changed_here
+    app_id, changed = change(app, values, restored, config)
     if as_json:
-        json.dump({"application": rundir.app_id, "changed": msgspec.to_builtins(changed)}, sys.stdout)
+        json.dump({"application": app_id, "changed": msgspec.to_builtins(changed)}, sys.stdout)
         sys.stdout.write("\n")
         return
     for value in changed:
         print_line(f"{value.name}: {value.before} → {value.after}, from the next batch on")
     if not changed:
         print_line("nothing has changed: these are the values already")
+
+
+def _is_of_the_command(name: str, in_cluster: bool) -> bool:
+    return name in _OF_THE_COMMAND or (in_cluster and name.startswith(_OF_THE_CONNECTION))
+
+
+def _changed_here(
+    app: str, values: Mapping[str, str], restored: Sequence[str], config: Config
+) -> tuple[str, Sequence[ChangedValue]]:
+    rundir, _ = in_force_of(app, config)
+    return rundir.app_id, ask_to_configure(rundir, values, restored)
+
+
+def _changed_in_cluster(
+    app: str, values: Mapping[str, str], restored: Sequence[str], config: Config
+) -> tuple[str, Sequence[ChangedValue]]:
+    with connected_by(config) as client:
+        app_id = client.application(app).app_id
+        return app_id, client.configure(app_id, values, restored)

@@ -103,13 +103,8 @@ def update_command(
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters))
     if file is None or unset:
-        if is_of_cluster(config, state_dir):
-            raise UserError(
-                "the configuration of an application in a cluster cannot change while it runs",
-                where=app,
-                remedy="drivetrain kill ends it; submit it again with --set: its state stays",
-            )
-        configure(app, file, given, unset or (), config, as_json=as_json)
+        in_cluster = is_of_cluster(config, state_dir)
+        configure(app, file, given, unset or (), config, in_cluster=in_cluster, as_json=as_json)
         return
     manner = Manner(yes, dry_run, timeout, as_json, takes_effect)
     if not is_of_cluster(config, state_dir):

@@ -108,6 +108,11 @@ class Shop:
 
         return wait_for(look, "all fragments to run", LATE_S)
 
+    def batches(self) -> int:
+        """The newest batch that a fragment has committed."""
+        found = (self.place / "state").glob("*/fragments/*/checkpoint/commits/*")
+        return max(int(file.name) for file in found if file.name.isdigit())
+
     def update(self, file: str) -> Future[int]:
         """Change it by its client, in another thread; the version, once its trial is over."""
         return begun(lambda: self.cluster.client.update(self.app, file, timeout="15 min"))
@@ -267,6 +272,26 @@ def test_what_does_not_compile_changes_nothing(shop: Shop) -> None:
         shop.cluster.client.update(shop.app, str(broken))
     assert shop.outcomes() == before
     assert not list((shop.place / "state").glob("*/versions/proposed-*"))
+
+
+def test_configuration_keys_change_for_executors_and_outlast_the_application_master(shop: Shop) -> None:
+    attempts, version = shop.attempts(), max(shop.expected.values())
+    line = ("update", shop.app, "--set", "run.max-batch-bytes=1 KiB", "--json")
+    changed = shop.cluster.command(*line)
+    assert changed.returncode == 0, changed.stderr
+    assert json.loads(changed.stdout)["changed"][0]["after"] == "1 KiB"
+    before = shop.batches()
+    shop.feed(version, 600)  # some 7 KiB
+    shop.wait_shown()
+    wait_for(lambda: shop.batches() >= before + 4, "batches of a KiB", LATE_S)
+    assert shop.attempts() == attempts
+    epoch = shop.status()[0].epoch
+    [app_master] = shop.cluster.processes(APP_MASTER)
+    os.kill(app_master, signal.SIGKILL)
+    wait_for(lambda: shop.status()[0].epoch > epoch, "another application master", LATE_S)
+    shop.attempts()
+    [restored] = shop.cluster.client.configure(shop.app, {}, ["run.max-batch-bytes"])
+    assert (restored.before, restored.after) == ("1 KiB", "512 MiB")
 
 
 @pytest.mark.nightly("simulated by test_attempts_under_faults")

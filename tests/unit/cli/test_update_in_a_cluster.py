@@ -15,8 +15,10 @@ from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.client import BlockingClient
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.changing import (
+    ChangeConfiguration,
     ChangeGraph,
     ChangeStands,
+    ConfigurationChanged,
     GiveUpChange,
     StoredVersion,
     Versions,
@@ -30,6 +32,7 @@ from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.graph_versions import Ending
+from drivetrain.runtime.running_config import ChangedValue
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -188,9 +191,23 @@ def test_a_program_changes_an_application(shop: Shop) -> None:
     assert shop.asked[1:] == [ChangeGraph(0, None, 1)]
 
 
-def test_the_configuration_of_an_application_in_a_cluster_is_refused_with_what_to_do(
-    shop: Shop, command: Callable[..., Result]
-) -> None:
-    result = command("update", "shop", "--set", "run.batch-target=1 s", "--masters", shop.cluster.masters)
+def test_configuration_keys_change_without_a_file(shop: Shop, command: Callable[..., Result]) -> None:
+    shop.app_master.tell(ConfigurationChanged((ChangedValue("run.batch-target", "1 s", "2 s"),)))
+    line = ["update", "shop", "--set", "run.batch-target=2 s", "--unset", "checkpoint.interval"]
+    at = ("--set", f"cluster.masters={shop.cluster.masters}")
+    result = command(*line, *at)
+    assert result.exit_code == 0, result.output
+    assert "run.batch-target: 1 s → 2 s, from the next batch on" in result.stdout
+    assert shop.asked == [ChangeConfiguration({"run.batch-target": "2 s"}, ("checkpoint.interval",))]
+    told = json.loads(command(*line, *at, "--json").stdout)
+    assert told["application"] == "shop-1"
+    assert told["changed"] == [{"name": "run.batch-target", "before": "1 s", "after": "2 s"}]
+    error = ErrorView("config", "run.max-batch-bytes can only become smaller", remedy="start it again")
+    shop.app_master.tell(ConfigurationChanged(error=error))
+    result = command("update", "shop", "--set", "run.max-batch-bytes=9 GiB", *at)
     assert result.exit_code == 2
-    assert "submit it again with --set" in " ".join(result.stderr.split())
+    assert "can only become smaller" in result.stderr
+    asked = len(shop.asked)
+    result = command("update", "shop", "--set", "run.delivery=at most once", *at)
+    assert "cannot change while the application runs" in result.stderr
+    assert len(shop.asked) == asked

@@ -35,8 +35,10 @@ from drivetrain.cluster.messages.applications import (
     WorkerView,
 )
 from drivetrain.cluster.messages.changing import (
+    ChangeConfiguration,
     ChangeGraph,
     ChangeStands,
+    ConfigurationChanged,
     GetChange,
     GetVersions,
     GiveUpChange,
@@ -260,6 +262,7 @@ class ScriptedAppMaster(Actor):
         self.asked = asked
         self.versions = Versions()
         self.stands = [ChangeStands(ChangeState(0))]
+        self.configured = ConfigurationChanged()
         self.history = History()
         self.followers: dict[ActorRef, None] = {}
 
@@ -284,6 +287,11 @@ class ScriptedAppMaster(Actor):
                 self.versions = message
             case ChangeStands():
                 self.stands.append(message)
+            case ConfigurationChanged():
+                self.configured = message
+            case ChangeConfiguration():
+                self.asked.append(message)
+                self.context.reply(self.configured)
             case GetVersions():
                 self.context.reply(self.versions)
             case GetChange() | ChangeGraph() | GiveUpChange():

@@ -11,6 +11,7 @@ from drivetrain import Application, sinks, sources
 from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
+from drivetrain.cluster.messages.changing import ChangeConfiguration
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, version_of
@@ -136,3 +137,23 @@ def test_pages_of_versions_fit_into_messages_and_join_to_all(rundir: RunDirector
     assert (page.in_force, page.application) == (29, "app")
     (rundir.path / "versions" / "29").write_text("torn")
     assert mine.page(None).error is not None
+
+
+def test_configuration_is_changed_by_the_application_master_that_prepared_the_application(
+    rundir: RunDirectory, tmp_path: Path
+) -> None:
+    mine, late = stored(tmp_path), stored(tmp_path, NEXT)
+    answer = mine.configure(ChangeConfiguration({"run.batch-target": "2 s"}))
+    assert [(each.name, each.after) for each in answer.changed] == [("run.batch-target", "2 s")]
+    assert answer.error is None
+    for refused, request in (
+        (late, ChangeConfiguration({"run.batch-target": "3 s"})),
+        (mine, ChangeConfiguration({"run.batch-target": "soon"})),
+        (mine, ChangeConfiguration({"cluster.masters": "203.0.113.7:1"})),
+        (mine, ChangeConfiguration({}, ("state.dir",))),
+    ):
+        answer = refused.configure(request)
+        assert (answer.changed, answer.error is None) == ((), False), request
+    assert mine.configure(ChangeConfiguration({"run.batch-target": "2 s"})).changed == ()
+    [back] = mine.configure(ChangeConfiguration({}, ("run.batch-target",))).changed
+    assert back.before == "2 s"

@@ -221,6 +221,7 @@ TAKEN: Final[Mapping[tuple[Role, Role], frozenset[type[Message]]]] = {
             checkpoints.SavepointMade,
             changing.ChangeStands,
             changing.Versions,
+            changing.ConfigurationChanged,
         }
     ),
     (Role.WORKER, Role.MASTER): _TO_WORKERS,
@@ -239,6 +240,7 @@ TAKEN: Final[Mapping[tuple[Role, Role], frozenset[type[Message]]]] = {
             checkpoints.MakeSavepoint,
             changing.ChangeGraph,
             changing.GiveUpChange,
+            changing.ChangeConfiguration,
             changing.GetChange,
             changing.GetVersions,
             launching.ReadLog,
@@ -282,6 +284,7 @@ NEEDS_SENDER: Final[frozenset[type[Message]]] = frozenset(
         checkpoints.MakeSavepoint,
         changing.ChangeGraph,
         changing.GiveUpChange,
+        changing.ChangeConfiguration,
         changing.GetChange,
         changing.GetVersions,
         changing.CheckVersion,

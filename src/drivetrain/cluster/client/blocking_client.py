@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +35,7 @@ from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState, require_done
 from drivetrain.core.job.history import History
+from drivetrain.runtime.running_config import ChangedValue
 
 T = TypeVar("T")
 
@@ -197,6 +198,12 @@ class BlockingClient:
     def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; see `Client.give_up_change`."""
         return self._wait(self._client.give_up_change(app, number))
+
+    def configure(
+        self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()
+    ) -> tuple[ChangedValue, ...]:
+        """Change configuration keys of an application while it runs; see `Client.configure`."""
+        return self._wait(self._client.configure(app, values, restore))
 
     def change_state(self, app: str) -> ChangeState:
         """How an application changes; see `Client.change_state`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -25,8 +26,10 @@ from drivetrain.cluster.client.refusals import error_of_view
 from drivetrain.cluster.client.submission import Submission
 from drivetrain.cluster.code_transfer import upload
 from drivetrain.cluster.messages.changing import (
+    ChangeConfiguration,
     ChangeGraph,
     ChangeStands,
+    ConfigurationChanged,
     GetChange,
     GetVersions,
     GiveUpChange,
@@ -40,6 +43,7 @@ from drivetrain.errors import UnavailableError, UserError
 
 if TYPE_CHECKING:
     from drivetrain.cluster.messages.applications import ApplicationView
+    from drivetrain.runtime.running_config import ChangedValue
 
 R = TypeVar("R", bound=Message)
 
@@ -126,6 +130,21 @@ class ChangingClient(ABC):
                 if has_ended(state, number) or is_late:
                     return state
             await asyncio.sleep(_POLL_S)
+
+    async def configure(
+        self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()
+    ) -> tuple[ChangedValue, ...]:
+        """Change configuration keys of an application from its next batch on; returns what is different now.
+
+        `restore` are keys that get back the values with which it was submitted. Raises ConfigError for what
+        cannot change, and then nothing has; UnavailableError when no application master answers.
+        """
+        request = ChangeConfiguration(dict(values), tuple(restore))
+        view = await self.application(app)
+        answer = await _ask(view, request, ConfigurationChanged, _ANSWERS_MS)
+        if answer.error is not None:
+            raise error_of_view(answer.error)
+        return answer.changed
 
     async def versions(self, app: str) -> GraphHistory:
         """The versions of an application's graph; raises UnavailableError when nobody answers."""

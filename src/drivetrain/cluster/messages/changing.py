@@ -1,8 +1,8 @@
 """Changes of an application while it runs: client and application master, application master and executors.
 
-The versions are files in the application's state directory, and decide: messages only ask for a change, have
-executors look at the files, and say what executors have seen there. Code comes as submitted code does: the
-client uploads an archive to the masters, and names it.
+Versions and changed values of the configuration are files in the application's state directory, and decide:
+messages only ask for a change, have executors look at the versions, and say what they have seen there. Code
+comes as submitted code does: the client uploads an archive to the masters, and names it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.counts import CountRule
 from drivetrain.runtime.graph_versions import Ending
+from drivetrain.runtime.running_config import ChangedValue
 
 ChangeId = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 """Names a proposed version among the files of the state directory."""
@@ -92,6 +93,24 @@ class Versions(Message, frozen=True, tag="cluster.versions"):
     application: str = ""
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     has_checkpoints: bool = False
+    error: ErrorView | None = None
+
+
+class ChangeConfiguration(Message, frozen=True, tag="cluster.change-configuration"):
+    """Use these values of configuration keys from the next batch on; asked of an application master.
+
+    Keys in `restored` get back the values with which the application was submitted. Answered with
+    `ConfigurationChanged`.
+    """
+
+    values: dict[str, str]
+    restored: tuple[str, ...] = ()
+
+
+class ConfigurationChanged(Message, frozen=True, tag="cluster.configuration-changed"):
+    """The keys whose values are different now; `error` refuses a request, and then nothing has changed."""
+
+    changed: tuple[ChangedValue, ...] = ()
     error: ErrorView | None = None
 
 

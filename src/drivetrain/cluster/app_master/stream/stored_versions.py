@@ -23,7 +23,12 @@ import msgspec
 
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
-from drivetrain.cluster.messages.changing import StoredVersion, Versions
+from drivetrain.cluster.messages.changing import (
+    ChangeConfiguration,
+    ConfigurationChanged,
+    StoredVersion,
+    Versions,
+)
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState, not_kept
 from drivetrain.core.change.difference import live_change
@@ -35,6 +40,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.running_config import RunningConfig
 
 _PAGE_BYTES: Final = 128 * 1024
 _LONGEST_REASON: Final = 4_000
@@ -63,6 +69,7 @@ class StoredVersions:
         """Whether there are versions at all."""
         self._rundir: Final[RunDirectory] = planned.rundir(config)
         self._settings: Final = {name: str(value) for name, value in planned.settings.items()}
+        self._config: Final = config
         self._me: Final = me
 
     # ---- reading
@@ -164,3 +171,14 @@ class StoredVersions:
                 return
             new = stored.version(number).new_sinks if outcome is Outcome.ROLLED_BACK else ()
             stored.note_ending(number, outcome, effect.fragment, effect.why, to_remove=new)
+
+    # ---- configuration
+
+    def configure(self, message: ChangeConfiguration) -> ConfigurationChanged:
+        """Change values of the configuration, which executors look up; never raises."""
+        try:
+            with self._rundir.preparation.while_prepared_by(self._me):
+                running = RunningConfig(self._rundir.path, self._config)
+                return ConfigurationChanged(running.change(message.values, message.restored))
+        except (DrivetrainError, OSError) as error:
+            return ConfigurationChanged(error=error_view(error))

@@ -30,6 +30,7 @@ from drivetrain.cluster.app_master.app_master_messages import Answered, Call, Se
 from drivetrain.cluster.app_master.executors.executor_pool import Member
 from drivetrain.cluster.app_master.stream.application_changes import ApplicationChanges
 from drivetrain.cluster.app_master.stream.application_clock import ClockNews
+from drivetrain.cluster.app_master.stream.application_configuration import ApplicationConfiguration
 from drivetrain.cluster.app_master.stream.application_duties import PATIENCE, Duties
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort, CheckpointTraffic
 from drivetrain.cluster.app_master.stream.planned_application import Planned
@@ -39,7 +40,13 @@ from drivetrain.cluster.app_master.stream.running_job import FRAGMENT, JOB, Runn
 from drivetrain.cluster.app_master.stream.stored_versions import StoredVersions
 from drivetrain.cluster.app_master.stream.stream_status import status_of, waiting_for
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.cluster.messages.changing import ChangeGraph, GetChange, GetVersions, GiveUpChange
+from drivetrain.cluster.messages.changing import (
+    ChangeConfiguration,
+    ChangeGraph,
+    GetChange,
+    GetVersions,
+    GiveUpChange,
+)
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
@@ -57,6 +64,9 @@ from drivetrain.runtime.preparation import Preparer
 LoadPlan = Callable[[], Planned]
 
 
+_ABOUT_CHANGES: Final = (ChangeGraph, GiveUpChange, GetChange, GetVersions, ChangeConfiguration)
+
+
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     """The parts that exist once the application is loaded."""
@@ -64,6 +74,11 @@ class _Loaded:
     running: RunningJob
     duties: Duties
     changes: ApplicationChanges
+    configuration: ApplicationConfiguration
+
+    def received(self, message: Message) -> bool:
+        """Handle a message about changes; False for any other message."""
+        return self.changes.received(message) or self.configuration.received(message)
 
 
 class StreamAppMaster(ApplicationMaster):
@@ -120,7 +135,7 @@ class StreamAppMaster(ApplicationMaster):
         proposed = ProposedChange(self, running.job, stored, self.bring_code())
         changes = ApplicationChanges(self, running, stored, proposed, self._conclude)
         duties = Duties(self, running, self._checkpoints, lambda: changes.is_under_way)
-        self._loaded = _Loaded(running, duties, changes)
+        self._loaded = _Loaded(running, duties, changes, ApplicationConfiguration(self, stored))
         for _ in range(self.config[keys.EXECUTORS]):
             self.want_executor()
 
@@ -177,9 +192,9 @@ class StreamAppMaster(ApplicationMaster):
 
     def _received_of_parts(self, message: Message) -> None:
         """Handle messages about changes and about checkpoints."""
-        if self._loaded is not None and self._loaded.changes.received(message):
+        if self._loaded is not None and self._loaded.received(message):
             return
-        if isinstance(message, ChangeGraph | GiveUpChange | GetChange | GetVersions):
+        if isinstance(message, _ABOUT_CHANGES):
             self._has_not_begun()
         elif not self._checkpoints.received(message):
             self.context.unhandled(message)
