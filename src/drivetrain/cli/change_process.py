@@ -18,8 +18,13 @@ from drivetrain.code.archive import unpack_upload_or_file
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.console.answers.changes import PlannedChange, ProcessorChange
-from drivetrain.console.embedded.run_changes import compared, in_force_of, verdict_of
+from drivetrain.console.embedded.run_changes import compared, in_force_of
+from drivetrain.console.planning.changes_planned import (
+    can_be_made,
+    planned_change,
+    require_same,
+    verdict_of,
+)
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     CODE,
@@ -30,9 +35,7 @@ from drivetrain.console.planning.requests import (
     PrepareChange,
 )
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.configured import configured_plan
-from drivetrain.errors import UserError
 from drivetrain.private_files import Writers, private
 from drivetrain.runtime.run_directory import RunDirectory
 
@@ -47,15 +50,7 @@ def _answer(directory: Path, request: bytes) -> Outcome:
     code = directory / CODE
     unpack_upload_or_file(directory / UPLOAD, code, asked.file)
     application = load_application(str(code / asked.file), asked.settings)
-    new = {name: str(value) for name, value in application.naming_settings.items()}
-    if (application.name, new) != (asked.application, asked.settings):
-        raise UserError(
-            "the file holds another application",
-            where=asked.file,
-            expected=f"{asked.application} with the settings {asked.settings or 'of no name'}",
-            got=f"{application.name} with {new or 'no settings'}",
-            remedy="the name and the settings of an application cannot change",
-        )
+    require_same(application, asked.file, asked.application, asked.settings)
     rundir = RunDirectory(asked.state_dir, asked.application, asked.settings, Writers(asked.writers))
     config = Config.load(
         None, {}, {run_keys.STATE_DIR.name: asked.state_dir, run_keys.WRITERS.name: asked.writers}
@@ -64,30 +59,12 @@ def _answer(directory: Path, request: bytes) -> Outcome:
     plan = configured_plan(graph, config)
     record, old = version_of(plan, fingerprint), in_force_of(rundir)
     found = compared(rundir, old, record)
-    can_be_made = not (found.is_empty or found.refused or found.after_stop)
-    if can_be_made:
+    if can_be_made(found):
         from drivetrain.spark.prepare.graph_code import graph_as_code
 
         _write(directory / VERSION_CODE, graph_as_code(graph))
         _write(directory / VERSION_RECORD, msgspec.json.encode(record))
-    return Outcome(
-        change=PlannedChange(
-            against=old.number,
-            can_be_made=can_be_made,
-            verdict=verdict_of(found),
-            changes=tuple(
-                ProcessorChange(
-                    processor=each.id,
-                    fate=each.fate.value,
-                    why=each.why,
-                    before=each.before,
-                    after=each.after,
-                )
-                for each in found.changes
-            ),
-            graph=graph_of(plan),
-        )
-    )
+    return Outcome(change=planned_change(found, old.number, plan, verdict_of(found)))
 
 
 def _write(path: Path, data: bytes) -> None:

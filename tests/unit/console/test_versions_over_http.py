@@ -9,20 +9,27 @@ import pytest
 from console_in_thread import ConsoleInThread, scripted
 from test_dead_letters_over_http import shop_state
 from test_reading import HOSTILE
-from test_writing import operation
+from test_writing import APPLICATION, operation
 
 from drivetrain import Application, agg, sinks, sources, windows
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.cluster.messages.changing import ChangeGraph, ChangeStands, GiveUpChange
+from drivetrain.cluster.messages.changing import (
+    ChangeGraph,
+    ChangeStands,
+    GiveUpChange,
+    StoredVersion,
+    Versions,
+)
 from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.console.access.roles import Role
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.plan.planner import plan
-from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.runtime.graph_versions import Ending, GraphVersions
 
 PATH = "/api/v1/applications/shop/versions"
 
@@ -165,3 +172,63 @@ def test_a_damaged_version_is_a_problem(
     answer = console.http.get(PATH)
     assert answer.status_code == 400
     assert str(file) in answer.json()["where"]
+
+
+CHANGED = APPLICATION.replace(b".sink(", b'.filter("n > 1", name="many").sink(')
+CHANGES = "/api/v1/applications/shop/changes"
+
+
+@pytest.fixture
+def changing(console: ConsoleInThread, tmp_path: Path) -> list[Message]:
+    """What an application that runs the file of `test_writing` is asked to change."""
+    shop_state(console, tmp_path)
+    file = tmp_path / "shop.py"
+    file.write_bytes(APPLICATION)
+    record = version_of(plan(load_application(str(file), {"input": "/some/where"}).graph()), fingerprint)
+    asked: list[Message] = []
+    app_master = console.cluster.app_master(scripted.world.status_of("shop-1"), asked)
+    console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
+    stored = StoredVersion(msgspec.structs.replace(record, number=3), Ending(Outcome.DONE, 1))
+    app_master.tell(Versions((stored,), 3, None, "shop", {"input": "/some/where"}))
+    for state in STATES[1:]:
+        app_master.tell(ChangeStands(state))
+    return asked
+
+
+def test_an_upload_changes_an_application_of_the_cluster(
+    console: ConsoleInThread, changing: list[Message]
+) -> None:
+    planned = console.http.post(f"{CHANGES}/plan", params={"file": "new.py"}, content=CHANGED)
+    assert planned.status_code == 200, planned.text
+    told = planned.json()
+    assert (told["against"], told["can_be_made"]) == (3, True)
+    fates = {each["processor"]: each["fate"] for each in told["changes"]}
+    assert fates["orders"] == "kept"
+    assert fates["many"] == "started"
+    assert changing == []
+    answer = console.http.post(CHANGES, params={"file": "new.py", "against": 3}, content=CHANGED)
+    ended = operation(console.http, answer)
+    assert (ended["kind"], ended["state"], ended["result"]) == ("change", "succeeded", {"version": "4"})
+    [change] = changing
+    assert isinstance(change, ChangeGraph)
+    assert (change.against, change.number) == (3, 0)
+    assert change.code is not None
+    assert change.code.file == "new.py"
+    assert change.code.sha256 in console.world.code[console.world.leader]
+
+
+def test_an_upload_that_an_application_of_the_cluster_cannot_take_is_refused(
+    console: ConsoleInThread, changing: list[Message]
+) -> None:
+    http, params = console.http, {"file": "new.py"}
+    same = http.post(CHANGES, params=params, content=APPLICATION)
+    assert (same.status_code, same.json()["got"]) == (409, "Nothing changes.")
+    other = APPLICATION.replace(b'"shop"', b'"other"')
+    for path in (CHANGES, f"{CHANGES}/plan"):
+        answer = http.post(path, params=params, content=other)
+        assert answer.status_code == 400
+        assert "another application" in answer.json()["detail"]
+    assert console.client_of(Role.GUEST).post(CHANGES, params=params, content=CHANGED).status_code == 403
+    console.world.change("shop-1", state=ApplicationState.KILLED)
+    assert http.post(CHANGES, params=params, content=CHANGED).status_code == 409
+    assert changing == []

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from drivetrain.console.planning.changes_planned import verdict_of
 from drivetrain.console.problems import RequestError
 from drivetrain.core.change.change_state import RolledBackError, require_done
 from drivetrain.core.change.difference import Difference, difference
@@ -46,18 +47,6 @@ def in_force_of(rundir: RunDirectory) -> GraphVersion:
 def compared(rundir: RunDirectory, old: GraphVersion, new: GraphVersion) -> Difference:
     """The difference between the version in force and another one."""
     return difference(old, new, has_checkpoints=CheckpointFiles(rundir.home).are_periodic)
-
-
-def verdict_of(found: Difference) -> str:
-    """Whether the running application can take a change, in words."""
-    if found.is_empty:
-        return "Nothing changes."
-    if found.refused:
-        return "The state does not fit: " + "; ".join(f"{each.id}: {each.why}" for each in found.refused)
-    if found.after_stop:
-        names = ", ".join(each.id for each in found.after_stop)
-        return f"The run must be stopped first, and run with the new file: {names} cannot change meanwhile."
-    return "It takes effect with the next batch of what it changes. What fails on trial is rolled back."
 
 
 def change(rundir: RunDirectory, version: GraphVersion, code: bytes, against: int) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Requests that change the graph of a run while it runs: to an upload, or back to a version.
+"""Requests that change the graph of an application while it runs: to an upload, or back to a version.
 
 Called by `console.routes.writes`; `roll_back_run` by `console.handlers.versions`.
 """
@@ -17,6 +17,7 @@ from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.changes import PlannedChange
 from drivetrain.console.embedded import run_changes
 from drivetrain.console.embedded.runs import EmbeddedRuns
+from drivetrain.console.handlers.cluster_changes import change_in_cluster, plan_in_cluster
 from drivetrain.console.handlers.uploads import require_file, take_upload
 from drivetrain.console.handlers.writes import begun
 from drivetrain.console.planning.requests import VERSION_CODE, VERSION_RECORD, PrepareChange
@@ -40,19 +41,22 @@ class ChangeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def plan(call: Call) -> PlannedChange:
     """What an uploaded file would change; nothing is changed."""
-    _, rundir = await _run_of(call)
-    planned, _ = await _planned(call, rundir)
+    query, client = _query(call), call.services.client
+    if not isinstance(client, EmbeddedRuns):
+        return await plan_in_cluster(call, client, query.file)
+    planned, _ = await _planned(call, query, await _run_of(call, client))
     return planned
 
 
 async def make(call: Call) -> Reply:
-    """Change a run to an uploaded file."""
-    runs, rundir = await _run_of(call)
-    query = call.query
-    assert isinstance(query, ChangeQuery)
+    """Change an application to an uploaded file."""
+    query, runs = _query(call), call.services.client
+    if not isinstance(runs, EmbeddedRuns):
+        return await change_in_cluster(call, runs, query.file, query.against)
+    rundir = await _run_of(call, runs)
     call.services.operations.require_room()
     view = await runs.application(call.path["app"])
-    planned, version = await _planned(call, rundir)
+    planned, version = await _planned(call, query, rundir)
     if version is None:
         raise RequestError(
             "the running application cannot take this change",
@@ -75,13 +79,17 @@ async def roll_back_run(call: Call, runs: EmbeddedRuns, view: ApplicationView, n
     return begun(call, "rollback", view, doing)
 
 
-async def _planned(
-    call: Call, rundir: RunDirectory
-) -> tuple[PlannedChange, tuple[GraphVersion, bytes] | None]:
-    """The plan of the uploaded change, and the new version if the run can take it."""
+def _query(call: Call) -> ChangeQuery:
     query = call.query
     assert isinstance(query, ChangeQuery)
     require_file(query.file)
+    return query
+
+
+async def _planned(
+    call: Call, query: ChangeQuery, rundir: RunDirectory
+) -> tuple[PlannedChange, tuple[GraphVersion, bytes] | None]:
+    """The plan of the uploaded change, and the new version if the run can take it."""
     asked = PrepareChange(
         file=query.file,
         application=rundir.application,
@@ -100,14 +108,5 @@ async def _planned(
         return planned, (record, (directory / VERSION_CODE).read_bytes())
 
 
-async def _run_of(call: Call) -> tuple[EmbeddedRuns, RunDirectory]:
-    runs = call.services.runs
-    if runs is None:
-        raise RequestError(
-            "an application in a cluster cannot be changed here",
-            code="no-change",
-            where=call.path["app"],
-            expected="an application that drivetrain run runs, in the console of that run",
-            remedy="drivetrain update changes it, with --masters",
-        )
-    return runs, await runs.rundir(await runs.application(call.path["app"]))
+async def _run_of(call: Call, runs: EmbeddedRuns) -> RunDirectory:
+    return await runs.rundir(await runs.application(call.path["app"]))

@@ -35,6 +35,7 @@ from drivetrain.console.planning.requests import (
     Outcome,
     PlanCode,
     PrepareChange,
+    PrepareClusterChange,
     PrepareUpload,
     StateName,
 )
@@ -123,6 +124,11 @@ class Planning:
             raise InternalError("a process gave neither a change nor an error", where=asked.application)
         return change
 
+    async def prepare_cluster_change(self, asked: PrepareClusterChange, directory: Path) -> Outcome:
+        """Plan the change of an application of the cluster to an upload; if it can be made, its archive is in
+        `directory` then."""
+        return await self._run(asked, directory)
+
     async def _planned(self, spec: ApplicationSpec) -> Outcome:
         self._cache.use(spec.code, _USER)
         try:
@@ -149,7 +155,10 @@ class Planning:
             )
 
     async def _run(
-        self, asked: PlanCode | PrepareUpload | PrepareChange, directory: Path, program: str = PROGRAM
+        self,
+        asked: PlanCode | PrepareUpload | PrepareChange | PrepareClusterChange,
+        directory: Path,
+        program: str = PROGRAM,
     ) -> Outcome:
         self.require_place()
         self._waiting += 1

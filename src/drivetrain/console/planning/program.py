@@ -11,13 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from drivetrain.cluster.client.submission import prepare_submission
+from drivetrain.cluster.client.submission import Submission, prepare_submission
 from drivetrain.cluster.messages.applications import Priority
 from drivetrain.code.application_file import load_application
 from drivetrain.code.archive import unpack_upload_or_file
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.planning.answers import settings_of
+from drivetrain.console.planning.changes_planned import planned_change, require_same, verdict_of
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     ARCHIVE,
@@ -25,9 +27,12 @@ from drivetrain.console.planning.requests import (
     UPLOAD,
     Outcome,
     PlanCode,
+    PrepareClusterChange,
     PrepareUpload,
     StateName,
 )
+from drivetrain.core.change.difference import difference
+from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.private_files import private
@@ -39,8 +44,14 @@ def main() -> None:
 
 
 def _answer(directory: Path, request: bytes) -> Outcome:
-    asked = msgspec.json.decode(request, type=PlanCode | PrepareUpload)
-    return _plan_code(asked) if isinstance(asked, PlanCode) else _prepare(asked, directory)
+    asked = msgspec.json.decode(request, type=PlanCode | PrepareUpload | PrepareClusterChange)
+    match asked:
+        case PlanCode():
+            return _plan_code(asked)
+        case PrepareUpload():
+            return _prepare(asked, directory)
+        case _:
+            return _prepare_change(asked, directory)
 
 
 def _plan_code(asked: PlanCode) -> Outcome:
@@ -68,8 +79,7 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
         from_savepoint=asked.savepoint,
         priority=Priority(asked.priority),
     )
-    with open(directory / ARCHIVE, "wb", opener=private) as file:
-        file.write(submission.archive.data)
+    _keep_archive(submission, directory)
     plan = submission.plan
     settings = () if plan is None else settings_of(submission.settings)
     return Outcome(
@@ -79,6 +89,32 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
         spec=submission.spec,
         sha256=submission.archive.sha256,
     )
+
+
+def _prepare_change(asked: PrepareClusterChange, directory: Path) -> Outcome:
+    """The same comparison as that of `drivetrain update`."""
+    config = Config.load(None, {}, asked.configuration)
+    code = directory / CODE
+    is_archive = unpack_upload_or_file(directory / UPLOAD, code, asked.file)
+    path, sets = str(code / asked.file), {**asked.configuration, **asked.settings}
+    application = load_application(path, asked.settings)
+    require_same(application, asked.file, asked.application, asked.naming)
+    plan = configured_plan(application.graph(), config)
+    new = version_of(plan, fingerprint)
+    found = difference(asked.old, new, has_checkpoints=asked.has_checkpoints, in_cluster=True)
+    change = planned_change(found, asked.old.number, plan, verdict_of(found, in_cluster=True))
+    if not change.can_be_made:
+        return Outcome(change=change)
+    submission = prepare_submission(
+        path, sets, config, name=asked.name, directory=code if is_archive else None
+    )
+    _keep_archive(submission, directory)
+    return Outcome(change=change, spec=submission.spec, sha256=submission.archive.sha256)
+
+
+def _keep_archive(submission: Submission, directory: Path) -> None:
+    with open(directory / ARCHIVE, "wb", opener=private) as file:
+        file.write(submission.archive.data)
 
 
 if __name__ == "__main__":

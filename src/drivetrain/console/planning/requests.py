@@ -16,6 +16,7 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.console.answers.changes import PlannedChange
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.states import KeptStates
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.picture.placed_graph import Graph
 
 REQUEST: Final = "request.json"
@@ -65,6 +66,23 @@ class ReadStates(msgspec.Struct, frozen=True):
     at: str | None
     limit: int
     longest: int
+
+
+class PrepareClusterChange(msgspec.Struct, frozen=True, tag="cluster-change"):
+    """Plan the change of an application of a cluster to an upload, and pack its code.
+
+    `file` is as in `PrepareUpload`. It was submitted as `name` with these settings and this configuration.
+    `old` is its version in force; `application` and the settings `naming` name its state.
+    """
+
+    file: str
+    name: str
+    settings: dict[str, str]
+    configuration: dict[str, str]
+    application: str
+    naming: dict[str, str]
+    old: GraphVersion
+    has_checkpoints: bool
 
 
 class PrepareChange(msgspec.Struct, frozen=True):

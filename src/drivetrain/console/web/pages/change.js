@@ -1,5 +1,5 @@
 // @ts-check
-// Changing a run while it runs: upload the new file, look at what it changes, then do it.
+// Changing an application while it runs: upload the new file, look at what it changes, then do it.
 
 import { address, call } from "../lib/api.js";
 import { html, useState } from "../lib/dom.js";
@@ -102,7 +102,7 @@ function Plan({ of, busy, onMake }) {
       }
       <div class="inside">
         <p><${Said} of=${of.verdict} /></p>
-        ${of.can_be_made ? html`<p><button class="action first" type="button" disabled=${busy !== ""} onClick=${onMake}>${busy === "make" ? "Asking the run …" : "Make this change"}</button></p>` : null}
+        ${of.can_be_made ? html`<p><button class="action first" type="button" disabled=${busy !== ""} onClick=${onMake}>${busy === "make" ? "Asking …" : "Make this change"}</button></p>` : null}
       </div>
     <//>
     <${ChangedGraph} graph=${of.graph} fates=${new Map(changed.map((one) => [one.processor, one.fate]))} />

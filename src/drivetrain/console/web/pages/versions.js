@@ -6,7 +6,7 @@ import { html, useState } from "../lib/dom.js";
 import { showClock, showCount, showCounted } from "../lib/figures.js";
 import { usePolled } from "../lib/polled.js";
 import { may } from "../lib/session.js";
-import { graph as graphNow, isOfRuns, isOver, snapshot } from "../lib/store.js";
+import { graph as graphNow, isOver, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { AskedToGoBack } from "../parts/actions.js";
 import { Badge } from "../parts/badge.js";
@@ -32,7 +32,7 @@ export function VersionsPage() {
     EVERY_MS,
     app,
   );
-  const changes = isOfRuns.value && !isOver.value;
+  const changes = may("user") && !isOver.value;
   const inForce = found?.versions.find((one) => one.is_in_force);
   const fates = new Map(Object.entries(inForce?.changes ?? {}));
   const failed = found?.versions.filter((one) => one.why) ?? [];
