@@ -38,7 +38,6 @@ _STATUSES: Final = {
     "change-underway": 409,
     "rolled-back": 409,
     "only-in-cluster": 409,
-    "only-in-runs": 409,
     "does-not-run": 409,
     "too-many": 429,
     "still-under-way": 504,

@@ -274,6 +274,20 @@ def test_what_does_not_compile_changes_nothing(shop: Shop) -> None:
     assert not list((shop.place / "state").glob("*/versions/proposed-*"))
 
 
+def test_threads_of_an_executor_are_shown_in_python_and_java(shop: Shop) -> None:
+    _, status = shop.status()
+    assert status is not None
+    for executor in (None, *(each.executor for each in status.executors)):
+        stacks = shop.cluster.client.threads(shop.app, executor)
+        assert executor in (None, stacks.executor)
+        assert '"MainThread"' in stacks.python
+        assert "drivetrain/cluster/executor" in stacks.python
+        assert "stream execution thread" in stacks.java
+    with pytest.raises(DrivetrainError, match="no executor says what its threads do") as caught:
+        shop.cluster.client.threads(shop.app, "nobody")
+    assert str(stacks.executor) in str(caught.value.got)
+
+
 def test_configuration_keys_change_for_executors_and_outlast_the_application_master(shop: Shop) -> None:
     attempts, version = shop.attempts(), max(shop.expected.values())
     line = ("update", shop.app, "--set", "run.max-batch-bytes=1 KiB", "--json")

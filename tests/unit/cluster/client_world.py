@@ -50,10 +50,12 @@ from drivetrain.cluster.messages.following import (
     FragmentView,
     GetHistory,
     GetStatus,
+    GetThreads,
     HistoryReport,
     JobState,
     JobStatus,
     Status,
+    ThreadStacks,
     Unfollow,
 )
 from drivetrain.cluster.messages.launching import LogChunk, ReadLog
@@ -277,6 +279,8 @@ class ScriptedAppMaster(Actor):
                 self.context.reply(Status(self.status))
             case GetHistory():
                 self.context.reply(HistoryReport(self.history))
+            case GetThreads(executor):
+                self.context.reply(ThreadStacks(executor or "first", '"MainThread"', '"main"'))
             case WaitClock(clock_ms):
                 reached_ms = self.status.clock_ms
                 is_reached = reached_ms is not None and reached_ms >= clock_ms

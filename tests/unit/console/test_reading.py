@@ -15,6 +15,7 @@ from drivetrain.cli.application_seen import look_at
 from drivetrain.cluster.client.blocking_client import BlockingClient
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, HistoryReport, JobState
+from drivetrain.console.access.roles import Role
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.core.job.fragment_figures import Counters, FragmentFigures, LastBatch, Phases
@@ -324,3 +325,17 @@ def test_behind_a_proxy_the_prefix_may_be_there_or_not(console: ConsoleInThread)
     assert "Path=/drive;" in moved.headers["set-cookie"]
     document = console.http.get(f"{plain}/drive/api/v1/openapi.json").json()
     assert document["servers"] == [{"url": "/drive"}]
+
+
+def test_what_the_threads_of_an_executor_do(console: ConsoleInThread) -> None:
+    path = "/api/v1/applications/wc-1/threads"
+    running(console)
+    assert console.http.get(path).json() == {
+        "executor": "first",
+        "python": '"MainThread"',
+        "java": '"main"',
+    }
+    assert console.http.get(path, params={"executor": "shop-1-2"}).json()["executor"] == "shop-1-2"
+    assert console.client_of(Role.GUEST).get(path).status_code == 403
+    console.world.change("wc-1", state=ApplicationState.KILLED)
+    assert console.http.get(path).status_code == 503

@@ -17,15 +17,18 @@ from drivetrain.cluster.messages.checkpoints import MakeSavepoint, SavepointMade
 from drivetrain.cluster.messages.following import (
     GetHistory,
     GetStatus,
+    GetThreads,
     HistoryReport,
     JobStatus,
     Status,
+    ThreadStacks,
 )
 from drivetrain.core.job.history import History
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
 STATUS_MS: Final = 5_000
+_STACKS_MS: Final = 30_000
 _COPY_MS: Final = 3_600_000
 """How long copying a savepoint may take once the checkpoint is made."""
 
@@ -48,6 +51,19 @@ async def ask_history(view: ApplicationView) -> History:
         return (await view.app_master.ask(GetHistory(), HistoryReport, timeout_ms=STATUS_MS)).history
     except AskError:
         return History()
+
+
+async def ask_threads(view: ApplicationView, executor: str | None) -> ThreadStacks:
+    """What the threads of an executor do (None: of any); raises UnavailableError when nobody answers."""
+    why = "it is over" if view.state.is_over else "it has no application master yet"
+    if view.app_master is not None and not view.state.is_over:
+        try:
+            return await view.app_master.ask(GetThreads(executor), ThreadStacks, timeout_ms=_STACKS_MS)
+        except AskError as error:
+            why = str(error)
+    raise UnavailableError(
+        "no executor says what its threads do", where=view.app_id, got=why, remedy="try again"
+    )
 
 
 async def ask_clock(view: ApplicationView, wanted_ms: int, timeout_ms: int) -> int | None:

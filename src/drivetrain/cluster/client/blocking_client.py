@@ -31,7 +31,7 @@ from drivetrain.cluster.messages.applications import (
     Priority,
     WorkerView,
 )
-from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState, require_done
 from drivetrain.core.job.history import History
@@ -159,6 +159,10 @@ class BlockingClient:
     def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Wait until everything before `moment` has been processed; see `Client.wait_clock`."""
         return self._wait(self._client.wait_clock(app, moment, timeout))
+
+    def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
+        """What the threads of an executor do; see `Client.threads`."""
+        return self._wait(self._client.threads(app, executor))
 
     def update(
         self,

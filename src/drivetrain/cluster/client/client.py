@@ -30,7 +30,13 @@ from typing import Final, TypeVar
 from drivetrain.actor import ActorFailedError, ActorSystem, Message
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms, moment_text
-from drivetrain.cluster.client.app_master_asks import ask_clock, ask_history, ask_savepoint, ask_status
+from drivetrain.cluster.client.app_master_asks import (
+    ask_clock,
+    ask_history,
+    ask_savepoint,
+    ask_status,
+    ask_threads,
+)
 from drivetrain.cluster.client.attachment import (
     Attachment,
     End,
@@ -71,7 +77,7 @@ from drivetrain.cluster.messages.applications import (
     Submit,
     WorkerView,
 )
-from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.job.history import History
 
 R = TypeVar("R", bound=Message)
@@ -145,6 +151,13 @@ class Client(ChangingClient):
     async def history(self, view: ApplicationView) -> History:
         """The last quarter of an hour of an application; empty when nobody answers, and when it is over."""
         return await ask_history(view)
+
+    async def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
+        """What the threads of an executor of an application do at this moment (None: of any executor).
+
+        Raises UnavailableError when nobody answers.
+        """
+        return await ask_threads(await self.application(app), executor)
 
     async def kill(self, app: str) -> ApplicationView:
         """End an application; returns once the registry has the end, while processes may still be ending.

@@ -33,6 +33,7 @@ from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.executor.report_outbox import STALE_EPOCH, Outbox
 from drivetrain.cluster.executor.spark_work import Work
+from drivetrain.cluster.executor.thread_stacks import stacks_of
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.changing import CheckVersion, LookAtVersions, SeenVersion, VersionsSeen
@@ -51,6 +52,7 @@ from drivetrain.cluster.messages.executing import (
     RegisterExecutor,
 )
 from drivetrain.cluster.messages.flow import RelayedWord
+from drivetrain.cluster.messages.following import GetThreads
 from drivetrain.core.checkpoint.transaction import (
     ActionAcked,
     ActionFailed,
@@ -181,9 +183,9 @@ class Executor(GuardedActor):
                 self._in_background(self._answer(sender, check, running=False))
             case Conclude():
                 self._in_background(self._answer(sender, partial(self._conclude, message), running=True))
-            case EndExecutor():
-                self._begin_to_end(0, message.why, drain=True)
-            case EndNow(why):
+            case GetThreads():
+                self._in_background(self._answer(sender, stacks_of(self._launch), running=True))
+            case EndExecutor(why=why) | EndNow(why):
                 self._begin_to_end(0, why, drain=True)
             case AttemptChanged():
                 self._changed(message)

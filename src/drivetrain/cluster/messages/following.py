@@ -45,6 +45,23 @@ class HistoryReport(Message, frozen=True, tag="cluster.history-report"):
     history: History
 
 
+class GetThreads(Message, frozen=True, tag="cluster.get-threads"):
+    """Asks an executor for its `ThreadStacks`, or an application master for those of an executor.
+
+    `executor` is the id of the latter (None: any that is ready).
+    """
+
+    executor: str | None = None
+
+
+class ThreadStacks(Message, frozen=True, tag="cluster.thread-stacks"):
+    """What the threads of an executor do, as text: of its process, and of Spark's Java (empty without it)."""
+
+    executor: str
+    python: str
+    java: str
+
+
 class StopApplication(Message, frozen=True, tag="cluster.stop-application"):
     """From the leader, or a worker on its behalf: the application master cancels its job and ends."""
 

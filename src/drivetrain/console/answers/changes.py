@@ -1,6 +1,6 @@
 """A change of a running application, as it would be.
 
-Called by `console.handlers.changes`, and by `cli.change_process`, which makes these in a process of its own.
+Called by `console.handlers.changes`, and by `console.planning.changes_planned`, which makes these.
 """
 
 from __future__ import annotations

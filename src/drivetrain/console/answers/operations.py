@@ -80,10 +80,12 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True):
-    """The stacks of all threads of a run at one moment, as text: of its Python process, and of Spark's Java.
+    """The stacks of all threads of a process at one moment, as text: of Python, and of Spark's Java.
 
-    Names in it are those of users' functions and files: show it as text.
+    The process is that of an executor, or (null) of a run. Names in it are those of users' functions and
+    files: show it as text.
     """
 
+    executor: str | None
     python: str
     java: str

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from drivetrain.cluster.client import Piece
 from drivetrain.console.answers.events import EndEvent
 from drivetrain.console.answers.operations import LogPiece, Logs, Threads
+from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.event_stream import EventStream, as_event, require_place
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call
@@ -57,20 +58,23 @@ async def logs(call: Call) -> Logs:
     return Logs(pieces=tuple(_piece(piece, piece.data.decode(errors="replace")) for piece in pieces))
 
 
+class ThreadsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which process."""
+
+    executor: Annotated[
+        _Process | None, Meta(description="The executor, in a cluster; by default any that is ready.")
+    ] = None
+
+
 async def threads(call: Call) -> Threads:
-    """What the threads of a run do at this moment."""
-    runs = call.services.runs
-    view = await call.services.client.application(call.path["app"])
-    if runs is None:
-        raise RequestError(
-            "a cluster does not tell what threads do",
-            code="only-in-runs",
-            where=view.app_id,
-            expected="an application that drivetrain run runs, in the console of that run",
-            remedy="look at the executor's page of Spark, or use py-spy and jstack on its worker",
-        )
-    found = await runs.threads(view)
-    return Threads(python=found["python"], java=found["java"])
+    """What the threads of a run, or of an executor, do at this moment."""
+    query, client = call.query, call.services.client
+    assert isinstance(query, ThreadsQuery)
+    if isinstance(client, EmbeddedRuns):
+        found = await client.threads(await client.application(call.path["app"]))
+        return Threads(executor=None, python=found["python"], java=found["java"])
+    stacks = await client.threads(call.path["app"], query.executor)
+    return Threads(executor=stacks.executor, python=stacks.python, java=stacks.java)
 
 
 async def follow(call: Call) -> Response:

@@ -6,7 +6,7 @@ Spark, is waiting.
 Design: Python's frames are read from the interpreter; Spark dumps the threads of its Java process. Functions
 that run in Spark's Python workers are in other processes; the thread of Spark that waits for them is seen.
 
-Called by `run_reporter`, whose answers include it.
+Called by `run_reporter`, whose answers include it, and by `cluster.executor.thread_stacks`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,15 @@ from typing import Any, Final
 
 MOST_CHARACTERS: Final = 400_000
 """Most text of each of both."""
+
+
+def threads_of_process(most_characters: int = MOST_CHARACTERS) -> dict[str, str]:
+    """The same of this process and the Spark that it runs; without one, `java` is empty."""
+    from pyspark import SparkContext
+
+    spark = SparkContext._active_spark_context
+    java = "" if spark is None else _java(spark)
+    return {"python": _python()[:most_characters], "java": java[:most_characters]}
 
 
 def threads_of(spark: Any) -> dict[str, str]:

@@ -33,6 +33,7 @@ from drivetrain.cluster.app_master.stream.application_clock import ClockNews
 from drivetrain.cluster.app_master.stream.application_configuration import ApplicationConfiguration
 from drivetrain.cluster.app_master.stream.application_duties import PATIENCE, Duties
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort, CheckpointTraffic
+from drivetrain.cluster.app_master.stream.executor_stacks import ask_for_stacks
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.app_master.stream.proposed_change import Bring, ProposedChange, bring_from_masters
 from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, GoingBack
@@ -49,7 +50,7 @@ from drivetrain.cluster.messages.changing import (
 )
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
 from drivetrain.cluster.messages.flow import RelayedWord
-from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
+from drivetrain.cluster.messages.following import ErrorView, GetThreads, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
@@ -184,6 +185,8 @@ class StreamAppMaster(ApplicationMaster):
                 self.changed()
             case WaitClock():
                 self._wait_clock()
+            case GetThreads():
+                ask_for_stacks(self, message)
             case RelayedWord(epoch, word):
                 if epoch == self.setup.epoch:
                     self._relay(word.to, message)

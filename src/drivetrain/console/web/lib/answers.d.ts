@@ -296,6 +296,7 @@ export interface Logs {
 }
 
 export interface Threads {
+  executor: string | null;
   python: string;
   java: string;
 }

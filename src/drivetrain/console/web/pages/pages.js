@@ -70,7 +70,7 @@ export const PAGES = [
     label: "Threads",
     key: "r",
     page: ThreadsPage,
-    isThere: () => may("user") && isOfRuns.value && !isOver.value,
+    isThere: () => may("user") && hasJob() && !isOver.value,
   },
   { id: "logs", label: "Logs", key: "o", page: LogsPage, isThere: () => may("user") && !isOfRuns.value },
 ];
