@@ -86,6 +86,7 @@ def test_code_that_fails_is_rolled_back_and_its_batch_runs_with_the_version_befo
         assert "cannot be marked" in str(failed.value.user_traceback)
         assert failed.value.where == "fragment read"
         assert running.version == 1
+        wait_until(lambda: len(marks(drive.directory)) >= 6, lambda: running.is_running)
         assert running.update(shop(drive.directory, 3), TIMEOUT) == 3
         stream.is_over.set()
         stream.thread.join()
