@@ -73,7 +73,7 @@ async def serve(
     Raises UserError when the address cannot be used, and what `open_client` raises.
     """
     _require_guarded(config)
-    listener = _listener(config)
+    listener = listener_of(config)
     host, port = listener.getsockname()[:2]
     link = (token or secrets.token_urlsafe(24)) if is_loopback(host) else None
     async with services(config, link, port, of_runs=of_runs) as made:
@@ -204,10 +204,11 @@ def _require_guarded(config: Config) -> None:
         )
 
 
-def _listener(config: Config) -> socket.socket:
+def listener_of(config: Config) -> socket.socket:
+    """The socket of `console.host` and `console.port`; raises UserError when it cannot be had."""
     host, port = config[keys.HOST], config[keys.PORT]
     try:
-        return socket.create_server(
+        listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512
         )
     except (OSError, OverflowError) as error:
@@ -217,3 +218,7 @@ def _listener(config: Config) -> socket.socket:
             got=str(error),
             remedy="choose another port with --port, or another address with --host",
         ) from error
+    # asyncio sets it only on sockets that were made with TCP's number; head and body of an answer are two
+    # packets, and without it the second waits until the first is acknowledged, which takes 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
