@@ -205,7 +205,7 @@ def _require_guarded(config: Config) -> None:
 
 
 def listener_of(config: Config) -> socket.socket:
-    """The socket of `console.host` and `console.port`; raises UserError when it cannot be had."""
+    """The socket of `console.host` and `console.port`; raises UserError when it cannot listen there."""
     host, port = config[keys.HOST], config[keys.PORT]
     try:
         listener = socket.create_server(
