@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from whole_cluster import APP_MASTER, wait_for, whole_cluster
 
 SLOW_S = 180.0
 CLUSTER = Path(__file__).resolve().parents[1] / "cluster"
 STAGES = 8
 
 
-def _whole_cluster() -> ModuleType:
-    # It lies beside the tests of the cluster; test folders are no packages.
-    name = "whole_cluster"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, CLUSTER / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-cluster_module = _whole_cluster()
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     directory = tmp_path_factory.mktemp("console")
-    with cluster_module.whole_cluster(directory, masters=3, workers=2, console=True) as made:
+    with whole_cluster(directory, masters=3, workers=2, console=True) as made:
         yield made
 
 
@@ -101,7 +84,7 @@ def ended(http: httpx.Client, answer: httpx.Response) -> dict[str, Any]:
         told = http.get(answer.headers["location"]).json()
         return None if told["state"] == "running" else told
 
-    return cluster_module.wait_for(look, "the end of the operation")
+    return wait_for(look, "the end of the operation")
 
 
 @pytest.mark.nightly("test_dashboard_of_a_cluster looks through a browser")
@@ -130,7 +113,7 @@ def test_an_upload_runs_and_is_watched_through_the_death_of_its_master_and_the_l
 
     with events(http, f"/api/v1/events?app={app}") as stream:
         until(stream, "snapshot", runs(epoch=1))
-        cluster_module.wait_for(lambda: (place / "passed" / "0").exists(), "the first messages")
+        wait_for(lambda: (place / "passed" / "0").exists(), "the first messages")
 
         _kill_app_master(cluster, app)
         until(stream, "snapshot", runs(epoch=2))
@@ -162,11 +145,11 @@ def _kill_app_master(cluster: Any, app: str) -> None:
                 line = psutil.Process(pid).cmdline()
             except psutil.Error:
                 continue
-            if cluster_module.APP_MASTER in line:
+            if APP_MASTER in line:
                 return pid
         return None
 
-    os.kill(cluster_module.wait_for(find, f"the application master of {app}"), signal.SIGKILL)
+    os.kill(wait_for(find, f"the application master of {app}"), signal.SIGKILL)
 
 
 def test_metrics_of_the_cluster_are_told(http: httpx.Client) -> None:
