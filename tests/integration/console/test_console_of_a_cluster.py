@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+
 from whole_cluster import APP_MASTER, wait_for, whole_cluster
 
 SLOW_S = 180.0
