@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.following import ThreadStacks
 from drivetrain.spark.run.thread_dump import threads_of_process
-
-MOST_CHARACTERS: Final = 150_000
-"""Most text of Python and of Java each: an answer must fit into a frame."""
 
 
 def stacks_of(launch: LaunchFile) -> Callable[[], ThreadStacks]:
@@ -23,4 +19,4 @@ def stacks_of(launch: LaunchFile) -> Callable[[], ThreadStacks]:
 
 
 def _made(executor: str) -> ThreadStacks:
-    return ThreadStacks(executor, **threads_of_process(MOST_CHARACTERS))
+    return ThreadStacks(executor, **threads_of_process())

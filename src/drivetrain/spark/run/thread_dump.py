@@ -20,13 +20,13 @@ MOST_CHARACTERS: Final = 400_000
 """Most text of each of both."""
 
 
-def threads_of_process(most_characters: int = MOST_CHARACTERS) -> dict[str, str]:
+def threads_of_process() -> dict[str, str]:
     """The same of this process and the Spark that it runs; without one, `java` is empty."""
     from pyspark import SparkContext
 
     spark = SparkContext._active_spark_context
     java = "" if spark is None else _java(spark)
-    return {"python": _python()[:most_characters], "java": java[:most_characters]}
+    return {"python": _python()[:MOST_CHARACTERS], "java": java[:MOST_CHARACTERS]}
 
 
 def threads_of(spark: Any) -> dict[str, str]:
@@ -45,5 +45,6 @@ def _python() -> str:
 
 
 def _java(spark: Any) -> str:
-    dumped = spark._jvm.org.apache.spark.util.Utils.getThreadDump()
-    return "\n".join(str(one) for one in dumped)
+    dumped = [str(one) for one in spark._jvm.org.apache.spark.util.Utils.getThreadDump()]
+    # First those that run the queries: the text is cut at the end.
+    return "\n".join(sorted(dumped, key=lambda one: not one.startswith('"stream execution')))
