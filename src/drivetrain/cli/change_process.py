@@ -13,18 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from drivetrain.code.application_file import load_application
+from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.archive import unpack_upload_or_file
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.embedded.run_changes import compared, in_force_of
-from drivetrain.console.planning.changes_planned import (
-    can_be_made,
-    planned_change,
-    require_same,
-    verdict_of,
-)
+from drivetrain.console.planning.changes_planned import can_be_made, planned_change
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     CODE,
@@ -64,7 +59,7 @@ def _answer(directory: Path, request: bytes) -> Outcome:
 
         _write(directory / VERSION_CODE, graph_as_code(graph))
         _write(directory / VERSION_RECORD, msgspec.json.encode(record))
-    return Outcome(change=planned_change(found, old.number, plan, verdict_of(found)))
+    return Outcome(change=planned_change(found, old.number, plan))
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivetrain.cli.cluster_access import connected_by
-from drivetrain.cli.comparison import Comparison, compared_in_a_cluster, require_known, require_same
-from drivetrain.code.application_file import load_application
+from drivetrain.cli.comparison import Comparison, compared_in_a_cluster, require_known
+from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState

@@ -24,7 +24,6 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.terminal import Console, Table, Text
 
 if TYPE_CHECKING:
-    from drivetrain.api.application import Application
     from drivetrain.runtime.run_directory import RunDirectory
 
 STYLES: Final = {
@@ -116,19 +115,6 @@ def _compared(app_id: str, in_force: GraphVersion, found: Difference) -> Compari
     by = f" by {in_force.made_by}" if in_force.made_by else ""
     recorded = f"{show_clock(in_force.made_at_ms)} UTC{by}"
     return Comparison(f"version {in_force.number} of {app_id}, {recorded}", in_force, found)
-
-
-def require_same(application: Application, file: str, name: str, settings: Mapping[str, str]) -> None:
-    """Raise UserError unless the application of a file has the name and the settings of the one that runs."""
-    new = {name: str(value) for name, value in application.naming_settings.items()}
-    if (application.name, new) != (name, settings):
-        raise UserError(
-            "the file holds another application",
-            where=file,
-            expected=f"{name} with the settings {settings or 'of no name'}",
-            got=f"{application.name} with {new or 'no settings'}",
-            remedy="the name and the settings of an application cannot change",
-        )
 
 
 def require_known(number: int, numbers: Sequence[int], app_id: str) -> None:

@@ -39,9 +39,9 @@ from drivetrain.cli.cluster_access import (
     with_masters,
 )
 from drivetrain.cli.cluster_versions import updated_in_cluster
-from drivetrain.cli.comparison import Comparison, compared_with, in_force_of, require_same
+from drivetrain.cli.comparison import Comparison, compared_with, in_force_of
 from drivetrain.cli.configuring import configure
-from drivetrain.code.application_file import load_application
+from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import version_of

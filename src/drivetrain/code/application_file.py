@@ -273,3 +273,16 @@ def _is_users(filename: str) -> bool:
     paths = sysconfig.get_paths()
     others = (ours, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], "<frozen")
     return not filename.startswith(others)
+
+
+def require_same(application: Application, file: str, name: str, settings: Mapping[str, str]) -> None:
+    """Raise UserError unless the application of a file has the name and the settings of the one that runs."""
+    new = {name: str(value) for name, value in application.naming_settings.items()}
+    if (application.name, new) != (name, settings):
+        raise UserError(
+            "the file holds another application",
+            where=file,
+            expected=f"{name} with the settings {settings or 'of no name'}",
+            got=f"{application.name} with {new or 'no settings'}",
+            remedy="the name and the settings of an application cannot change",
+        )

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from drivetrain.console.planning.changes_planned import verdict_of
+from drivetrain.console.planning.changes_planned import can_be_made, not_taken, verdict_of
 from drivetrain.console.problems import RequestError
 from drivetrain.core.change.change_state import RolledBackError, require_done
 from drivetrain.core.change.difference import Difference, difference
@@ -100,14 +100,8 @@ def _made(
     rundir: RunDirectory, old: GraphVersion, new: GraphVersion, code: bytes, how: Made
 ) -> Mapping[str, str]:
     found = compared(rundir, old, new)
-    if found.is_empty or found.refused or found.after_stop:
-        raise RequestError(
-            "the running application cannot take this change",
-            code="no-change",
-            where=rundir.app_id,
-            got=verdict_of(found),
-            remedy="stop the run and start it with the new file, or undo what does not fit",
-        )
+    if not can_be_made(found):
+        raise not_taken(rundir.app_id, verdict_of(found))
     number = ask_change(rundir, new, code, old.number, how)
     done = require_done(wait_ended(lambda: asked_state(rundir), number, TRIAL_S))
     return {"version": str(done)}

@@ -20,8 +20,8 @@ from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.handlers.cluster_changes import change_in_cluster, plan_in_cluster
 from drivetrain.console.handlers.uploads import require_file, take_upload
 from drivetrain.console.handlers.writes import begun
+from drivetrain.console.planning.changes_planned import not_taken
 from drivetrain.console.planning.requests import VERSION_CODE, VERSION_RECORD, PrepareChange
-from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call, Reply
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.runtime.run_directory import RunDirectory
@@ -58,13 +58,7 @@ async def make(call: Call) -> Reply:
     view = await runs.application(call.path["app"])
     planned, version = await _planned(call, query, rundir)
     if version is None:
-        raise RequestError(
-            "the running application cannot take this change",
-            code="no-change",
-            where=rundir.app_id,
-            got=planned.verdict,
-            remedy="stop the run and start it with the new file, or undo what does not fit",
-        )
+        raise not_taken(rundir.app_id, planned.verdict)
     record, code = version
     against = planned.against if query.against is None else query.against
     doing = runs.in_thread(lambda: run_changes.change(rundir, record, code, against))

@@ -1,6 +1,6 @@
 """Changes of an application of a cluster to an upload, as `drivetrain update` makes them.
 
-Called by `console.handlers.changes`.
+Called by `console.handlers.changes` and `console.handlers.versions`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from drivetrain.code.archive import Archive
 from drivetrain.console.answers.changes import PlannedChange
 from drivetrain.console.handlers.uploads import take_upload
 from drivetrain.console.handlers.writes import begun
+from drivetrain.console.planning.changes_planned import not_taken
 from drivetrain.console.planning.requests import ARCHIVE, PrepareClusterChange
-from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call, Reply
 from drivetrain.core.change.change_state import require_done
 from drivetrain.errors import InternalError
 
-_TRIAL: Final = "1 h"
+TRIAL: Final = "1 h"
 """How long an operation follows a trial; the trial continues after that, too."""
 
 
@@ -40,18 +40,12 @@ async def change_in_cluster(call: Call, client: Client, file: str, against: int 
     view = await _running(call, client)
     planned, submission = await _planned(call, client, view, file)
     if submission is None:
-        raise RequestError(
-            "the running application cannot take this change",
-            code="no-change",
-            where=view.app_id,
-            got=planned.verdict,
-            remedy="kill it and submit it with the new file, or undo what does not fit",
-        )
+        raise not_taken(view.app_id, planned.verdict, in_cluster=True)
     expected = planned.against if against is None else against
 
     async def doing() -> Mapping[str, str]:
         state = await client.update(view.app_id, submission, expected)
-        return {"version": str(require_done(await client.wait_change(view.app_id, state.number, _TRIAL)))}
+        return {"version": str(require_done(await client.wait_change(view.app_id, state.number, TRIAL)))}
 
     return begun(call, "change", view, doing())
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
 
 from drivetrain.cluster.client.version_requests import over
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.versions import Version, VersionGraph, VersionProcessor, Versions
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.handlers.changes import roll_back_run
+from drivetrain.console.handlers.cluster_changes import TRIAL
 from drivetrain.console.handlers.writes import begun
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call, Reply
@@ -22,9 +22,6 @@ from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Stage
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.known_versions import KnownVersion, known_versions
-
-_TRIAL: Final = "1 h"
-"""How long an operation follows a trial; the trial continues after that, too."""
 
 
 async def versions(call: Call) -> Versions:
@@ -72,10 +69,10 @@ async def roll_back(call: Call) -> Reply:
         state = await client.change_state(view.app_id)
         if state.stage is Stage.ON_TRIAL and state.before == found.number:
             await client.give_up_change(view.app_id, state.number)
-            await client.wait_change(view.app_id, state.number, _TRIAL)
+            await client.wait_change(view.app_id, state.number, TRIAL)
             return {"version": str(found.number)}
         begun_state = await client.roll_back(view.app_id, found.number)
-        ended = await client.wait_change(view.app_id, begun_state.number, _TRIAL)
+        ended = await client.wait_change(view.app_id, begun_state.number, TRIAL)
         return {"version": str(require_done(ended))}
 
     return begun(call, "rollback", view, doing())

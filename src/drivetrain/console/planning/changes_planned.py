@@ -1,34 +1,16 @@
-"""The change of an application to the graph of an uploaded file, as data.
+"""The change of an application to the graph of an uploaded file, as data and in words.
 
-Called by `console.planning.program`, `console.embedded.run_changes` and `cli.change_process`.
+Called by `console.planning.program`, `console.embedded.run_changes`, `console.handlers.changes`,
+`console.handlers.cluster_changes` and `cli.change_process`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from drivetrain.console.answers.changes import PlannedChange, ProcessorChange
+from drivetrain.console.problems import RequestError
 from drivetrain.core.change.difference import Difference
 from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.plan import Plan
-from drivetrain.errors import UserError
-
-if TYPE_CHECKING:
-    from drivetrain.api.application import Application
-
-
-def require_same(application: Application, file: str, name: str, settings: Mapping[str, str]) -> None:
-    """Raise UserError unless the application of a file has this name and these settings."""
-    new = {name: str(value) for name, value in application.naming_settings.items()}
-    if (application.name, new) != (name, settings):
-        raise UserError(
-            "the file holds another application",
-            where=file,
-            expected=f"{name} with the settings {dict(settings) or 'of no name'}",
-            got=f"{application.name} with {new or 'no settings'}",
-            remedy="the name and the settings of an application cannot change",
-        )
 
 
 def can_be_made(found: Difference) -> bool:
@@ -53,12 +35,24 @@ def verdict_of(found: Difference, *, in_cluster: bool = False) -> str:
     return "It takes effect with the next batch of what it changes. What fails on trial is rolled back."
 
 
-def planned_change(found: Difference, against: int, plan: Plan, verdict: str) -> PlannedChange:
+def not_taken(where: str, verdict: str, *, in_cluster: bool = False) -> RequestError:
+    """The error of asking a running application for a change that it cannot take."""
+    again = "kill it and submit it" if in_cluster else "stop the run and start it"
+    return RequestError(
+        "the running application cannot take this change",
+        code="no-change",
+        where=where,
+        got=verdict,
+        remedy=f"{again} with the new file, or undo what does not fit",
+    )
+
+
+def planned_change(found: Difference, against: int, plan: Plan, *, in_cluster: bool = False) -> PlannedChange:
     """The change from version `against` to a plan."""
     return PlannedChange(
         against=against,
         can_be_made=can_be_made(found),
-        verdict=verdict,
+        verdict=verdict_of(found, in_cluster=in_cluster),
         changes=tuple(
             ProcessorChange(
                 processor=each.id,

@@ -13,13 +13,13 @@ import msgspec
 
 from drivetrain.cluster.client.submission import Submission, prepare_submission
 from drivetrain.cluster.messages.applications import Priority
-from drivetrain.code.application_file import load_application
+from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.archive import unpack_upload_or_file
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.planning.answers import settings_of
-from drivetrain.console.planning.changes_planned import planned_change, require_same, verdict_of
+from drivetrain.console.planning.changes_planned import planned_change
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     ARCHIVE,
@@ -102,7 +102,7 @@ def _prepare_change(asked: PrepareClusterChange, directory: Path) -> Outcome:
     plan = configured_plan(application.graph(), config)
     new = version_of(plan, fingerprint)
     found = difference(asked.old, new, has_checkpoints=asked.has_checkpoints, in_cluster=True)
-    change = planned_change(found, asked.old.number, plan, verdict_of(found, in_cluster=True))
+    change = planned_change(found, asked.old.number, plan, in_cluster=True)
     if not change.can_be_made:
         return Outcome(change=change)
     submission = prepare_submission(

@@ -21,17 +21,17 @@ MOST_CHARACTERS: Final = 400_000
 
 
 def threads_of_process() -> dict[str, str]:
-    """The same of this process and the Spark that it runs; without one, `java` is empty."""
+    """The same of this process and the Spark that it runs, if it does."""
     from pyspark import SparkContext
 
-    spark = SparkContext._active_spark_context
+    return threads_of(SparkContext._active_spark_context)
+
+
+def threads_of(spark: Any | None) -> dict[str, str]:
+    """The stacks of all threads as text: those of this process (`python`), and of Spark's Java (`java`, empty
+    without Spark)."""
     java = "" if spark is None else _java(spark)
     return {"python": _python()[:MOST_CHARACTERS], "java": java[:MOST_CHARACTERS]}
-
-
-def threads_of(spark: Any) -> dict[str, str]:
-    """The stacks of all threads as text: those of this process (`python`), and of Spark's Java (`java`)."""
-    return {"python": _python()[:MOST_CHARACTERS], "java": _java(spark)[:MOST_CHARACTERS]}
 
 
 def _python() -> str:
