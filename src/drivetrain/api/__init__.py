@@ -5,7 +5,7 @@ and `sales`, of `Sale(item: str, price: float, sold: datetime)`.
 """
 
 from drivetrain.api import monoids as agg
-from drivetrain.api import partitioners, sinks, sources, windows
+from drivetrain.api import partitioners, patterns, sinks, sources, windows
 from drivetrain.api.accumulators import accumulator
 from drivetrain.api.application import Application, Processor
 from drivetrain.api.columns import Column, col, expr, lit, timestamp
@@ -43,6 +43,7 @@ __all__ = [
     "expr",
     "lit",
     "partitioners",
+    "patterns",
     "sinks",
     "sources",
     "timestamp",

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from drivetrain.api import monoids
 from drivetrain.api.column_arguments import as_column
 from drivetrain.api.columns import Column, require_free_names
+from drivetrain.api.durations import milliseconds
 from drivetrain.api.folds import FoldMonoid, ReduceMonoid
 from drivetrain.api.functions import name_of, output_type
 from drivetrain.api.location import caller
 from drivetrain.api.monoids import Aggregation, Monoid
-from drivetrain.api.operations import Aggregate, Fold, Function, Operation, Top
+from drivetrain.api.operations import (
+    Aggregate,
+    Fold,
+    Function,
+    MatchPattern,
+    Operation,
+    PatternStep,
+    Top,
+    Without,
+)
+from drivetrain.api.patterns import require_pattern
 from drivetrain.api.spelling import GROUPED_WORDS, other_word
 from drivetrain.api.types import MessageType
 from drivetrain.api.windows import Window, everything, require_window
@@ -169,6 +180,36 @@ class Grouped(Generic[S]):
                 got=repr(n),
             )
         return self._add("top", Top(self._named_keys(*ADDED_BY_TOP), self._window, n, as_column(by)), name)
+
+    def match(
+        self, *parts: PatternStep | Without, within: str, overlapping: bool = False, name: str | None = None
+    ) -> S:
+        """Find sequences of messages of each key: `patterns.step(...)` and `patterns.without(...)`.
+
+        Messages are taken in the order of event time. All messages of a match are within `within` of its
+        first one. A result has the keys, `match_start`, `match_end`, and for each step a column with its
+        message (a struct), or an array of them for a step with `at_least`; its timestamp is `match_end`.
+        After a match, the next one of the key begins with a later message; with `overlapping`, each message
+        that fulfils the first step begins a match of its own. Raises `GraphError` for parts that are no
+        pattern.
+
+        >>> sales.group_by("item").match(
+        ...     patterns.step("dear", "price > 5"), patterns.step("cheap", "price < 1"), within="1 h"
+        ... )
+        Stream('match')
+        """
+        if self._window != everything():
+            raise GraphError(
+                "a pattern has no window",
+                where=f"match ({caller()})",
+                expected="within=, which bounds each match",
+                got=str(self._window),
+                remedy="put match after group_by, without window",
+            )
+        keys = self._named_keys()
+        within_ms = milliseconds(within, "within")
+        require_pattern(parts, [name for name, _ in keys], within_ms)
+        return self._add("match", MatchPattern(keys, parts, within_ms, overlapping), name)
 
     def reduce(
         self, fn: Callable[[Any, Any], Any], *, returns: object | None = None, name: str | None = None

@@ -54,6 +54,7 @@ STREAM_WORDS: Final[Mapping[str, str]] = {
 }
 """Other systems' names of operators of `Stream`, and the names here."""
 GROUPED_WORDS: Final[Mapping[str, str]] = {
+    "pattern": 'match(patterns.step(...), ..., within="10 min")',
     "agg": "aggregate(n=agg.count())",
     "applyInPandas": "process(...) of a Task with on_batch, on the stream",
     "applyInPandasWithState": "process(...) of a PersistentTask, on the stream",

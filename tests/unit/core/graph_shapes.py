@@ -23,7 +23,9 @@ from drivetrain.api.operations import (
     JoinTable,
     Late,
     Map,
+    MatchPattern,
     Operation,
+    PatternStep,
     Process,
     Read,
     Table,
@@ -95,6 +97,9 @@ STATEFUL: Mapping[str, Any] = {
     "aggregate": aggregate,
     "fold": fold,
     "deduplicate": lambda: Deduplicate(("value",), 1000),
+    "match": lambda: MatchPattern(
+        (("value", col("value")),), (PatternStep("several", col("value"), 2),), 1000, False
+    ),
     "stateful_task": lambda: task(stateful=True),
 }
 _LATENESS = (

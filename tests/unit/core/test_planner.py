@@ -505,5 +505,5 @@ def test_every_channel_has_one_of_the_four_reasons(any_graph: Graph) -> None:
 def test_the_shapes_that_are_drawn_cover_every_kind() -> None:
     assert {*STATELESS, *STATEFUL} == {
         "map", "letters", "flat_map", "filter", "event_time", "task",
-        "aggregate", "fold", "deduplicate", "stateful_task",
+        "aggregate", "fold", "deduplicate", "match", "stateful_task",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
+from drivetrain.api.operations.pattern import MatchPattern, PatternStep, Without
 from drivetrain.api.operations.stateful import Deduplicate, JoinAsOf, JoinStream, Process
 from drivetrain.api.operations.stateless import (
     AsyncMap,
@@ -51,9 +52,11 @@ __all__ = [
     "LatePanes",
     "Log",
     "Map",
+    "MatchPattern",
     "OnError",
     "Operation",
     "Output",
+    "PatternStep",
     "Process",
     "Read",
     "Refine",
@@ -64,6 +67,7 @@ __all__ = [
     "Table",
     "Top",
     "Union",
+    "Without",
     "Write",
     "on_time_of",
     "sink_text",

@@ -43,7 +43,7 @@ class JoinStream(Operation):
 
 
 @dataclass(frozen=True)
-class _HoldsMessages(Operation):
+class HoldsMessages(Operation):
     """Holds messages until the clock has passed them. Stateful."""
 
     @property
@@ -64,7 +64,7 @@ class _HoldsMessages(Operation):
 
 
 @dataclass(frozen=True)
-class JoinAsOf(_HoldsMessages):
+class JoinAsOf(HoldsMessages):
     """Joins each message with the versions that were the newest at its timestamp. Stateful.
 
     Versions with equal `on` and `per` replace each other.
@@ -82,7 +82,7 @@ class JoinAsOf(_HoldsMessages):
 
 
 @dataclass(frozen=True)
-class Deduplicate(_HoldsMessages):
+class Deduplicate(HoldsMessages):
     """Lets messages of a key pass that are farther than a span from the last one that passed. Stateful."""
 
     keys: tuple[str, ...]

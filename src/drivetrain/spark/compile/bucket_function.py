@@ -1,6 +1,7 @@
 """What Spark calls for each bucket of keys: a stateful operator's function, whose errors name the operator.
 
-Called by `as_of`, `deduplication`, `keyed_tasks` and `persistent_buckets`, whose functions extend it.
+Called by `as_of`, `deduplication`, `keyed_tasks`, `pattern_matching` and `persistent_buckets`, whose
+functions extend it.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from drivetrain.api.operations import (
     Late,
     LatePanes,
     Map,
+    MatchPattern,
     Operation,
     Output,
     Process,
@@ -50,6 +51,7 @@ from drivetrain.spark.compile import (
     keyed_tasks,
     late,
     named_outputs,
+    pattern_matching,
     persistent,
     sql,
     stateless,
@@ -100,6 +102,7 @@ STATEFUL: Final[Mapping[type[Operation], Stateful]] = {
     JoinStream: windowed.join_streams,
     JoinAsOf: as_of.join_as_of,
     Deduplicate: deduplication.deduplicate,
+    MatchPattern: pattern_matching.match_pattern,
     Fold: keyed.fold,
     Process: _task,
 }

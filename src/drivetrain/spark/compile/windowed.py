@@ -20,7 +20,17 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.api.columns import Column
 from drivetrain.api.graph import Node
 from drivetrain.api.monoids import Aggregation
-from drivetrain.api.operations import Aggregate, Early, Fold, How, JoinStream, LatePanes, Refine, Top
+from drivetrain.api.operations import (
+    Aggregate,
+    Early,
+    Fold,
+    How,
+    JoinStream,
+    LatePanes,
+    MatchPattern,
+    Refine,
+    Top,
+)
 from drivetrain.api.windows import Window
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS
 from drivetrain.errors import GraphError, OperatorTypeError
@@ -44,7 +54,10 @@ GLOBAL_END_MS = FINAL_CLOCK_MS - 1000
 
 
 def keyed(
-    df: DataFrame, operation: Aggregate | Fold | Top, where: str, report: Callable[[How, str], None]
+    df: DataFrame,
+    operation: Aggregate | Fold | MatchPattern | Top,
+    where: str,
+    report: Callable[[How, str], None],
 ) -> DataFrame:
     """`df` with the key columns computed."""
     for name, key in operation.keys:
