@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, overload
 
+from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph import Delivery, Graph, Latency, Node
 from drivetrain.api.location import Location, caller
 from drivetrain.api.operations import Late, Read, Union, Write
@@ -195,16 +196,25 @@ class Application:
         _expect_source(source)
         return self._add("read", Read(source), (), name)
 
-    def table(self, source: Source, *, name: str | None = None) -> Table:
+    def table(self, source: Source, *, refresh: str | None = None, name: str | None = None) -> Table:
         """A bounded source read whole, to join streams with.
+
+        It is read when the application starts, and with `refresh` ("10 min") again after that time: messages
+        are joined with the rows that are the newest when their batch begins. Raises `GraphError` for an input
+        without an end, or a `refresh` that is not a time.
 
         >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
         >>> joined = sales.join(kinds, on="item")
+        >>> prices = app.table(sources.csv("prices.csv", schema="item string, list double"), refresh="10 min")
         """
         _expect_source(source)
         if not source.bounded:
             raise GraphError("a table must be bounded, and this source does not end", where=str(caller()))
-        return Table(self, self._add("table", TableOperation(source), (), name).id)
+        refresh_ms = None if refresh is None else milliseconds(refresh, "refresh")
+        if refresh_ms == 0:
+            raise GraphError("refresh= needs a length", where=str(caller()), expected="more than 0")
+        node = self._add("table", TableOperation(source, refresh_ms), (), name)
+        return Table(self, node.id, refreshed=refresh_ms is not None)
 
     def when_finished(self, hook: Callable[[Any], None]) -> Callable[[Any], None]:
         """Call `hook(result)` in the driver when the application has finished; usable as a decorator.

@@ -22,7 +22,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -84,16 +84,24 @@ class Generator:
 class Items:
     """A Python iterable of tuples, mappings or dataclass instances that fit `schema`.
 
+    Instead of an iterable it may be a function without parameters that returns one, such as one that queries
+    a database; it is called each time the rows are read.
+
     Elements are stored before they are processed. After a crash, the iterable is iterated again and stored
     elements are skipped: it must produce the same elements in the same order.
     """
 
-    iterable: Iterable[object]
+    iterable: Iterable[object] | Callable[[], Iterable[object]]
     schema: Schema
     event_time: str | None = None
     max_disorder: str | None = None
     on_bad_record: BadRecordPolicy = "fail"
     bounded: ClassVar[bool] = True
+
+    @property
+    def rows(self) -> Iterable[object]:
+        """The elements, from the first one on."""
+        return self.iterable if isinstance(self.iterable, Iterable) else self.iterable()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,14 +194,14 @@ def generate(
 
 
 def items(
-    iterable: Iterable[object],
+    iterable: Iterable[object] | Callable[[], Iterable[object]],
     schema: Schema,
     *,
     event_time: str | None = None,
     max_disorder: str | None = None,
     on_bad_record: BadRecordPolicy = "fail",
 ) -> Items:
-    """The elements of a Python iterable; see `Items`.
+    """The elements of a Python iterable, or of one that a function returns; see `Items`.
 
     >>> items([("a", 1), ("b", 2)], "key string, n long").bounded
     True

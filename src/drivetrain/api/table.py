@@ -26,17 +26,18 @@ class Table:
     Stream('join')
     """
 
-    def __init__(self, app: GraphBuilder, id: str) -> None:
+    def __init__(self, app: GraphBuilder, id: str, *, refreshed: bool = False) -> None:
         self._app = app
         self.id = id
+        self._refreshed = refreshed
 
 
 def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:
     """The operation that joins a stream with a table or a stream; raises `GraphError` if it cannot be."""
     columns, is_table = names_of(on), isinstance(other, Table)
     _require_join(how, is_table=is_table)
-    if is_table:
-        return JoinTable(columns, how)
+    if isinstance(other, Table):
+        return JoinTable(columns, how, other._refreshed)
     if within is None:
         raise GraphError(
             "a join of two streams needs within=",

@@ -199,7 +199,7 @@ def _unreported(node: Node) -> Any:
     source: Any = node.operation.stream_source
     if isinstance(source, Kafka):
         return dataclasses.replace(source, group=None, offset_topic=None)
-    is_used_up = isinstance(source, Items) and iter(source.iterable) is source.iterable
+    is_used_up = isinstance(source, Items) and isinstance(source.iterable, Iterator)
     if isinstance(source, Socket) or is_used_up:
         raise UserError(
             "the source can be read only once, and a preview would take its messages",

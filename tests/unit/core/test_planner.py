@@ -334,6 +334,22 @@ def test_a_table_is_in_no_fragment() -> None:
     assert made.operators["names"].how == "source"
 
 
+def test_state_after_a_table_that_is_read_again_is_behind_a_channel() -> None:
+    made = plan(
+        graph(
+            node("lines", read()),
+            node("names", Table(text("/names"), refresh_ms=60_000)),
+            node("named", JoinTable(("value",), "left", refreshed=True), "lines", "names"),
+            node("kept", filter_(), "named"),
+            node("s", aggregate(), "kept"),
+            node("out", write(), "s"),
+        )
+    )
+    assert channels(made) == {("kept", "s")}
+    assert made.channels[0].why == "the table of named is read again, for batches of a query of its own"
+    assert made.operators["names"].text.endswith(", read again every 1 min")
+
+
 @pytest.mark.parametrize("stateful", [aggregate, fold, lambda: task(stateful=True)])
 def test_every_stateful_operator_names_its_fragment(stateful: object) -> None:
     made = plan(graph(node("in", read()), node("s", stateful(), "in"), node("out", write(), "s")))  # type: ignore[operator]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from drivetrain.api.columns import col
-from drivetrain.api.durations import milliseconds
+from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.operations.operation import EventTime, How, Operation
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.api.sinks import BatchesSink, Sink
@@ -59,6 +59,13 @@ class Table(_Input):
     """Reads a bounded source whole, for joins; not a stream."""
 
     is_table: ClassVar[bool] = True
+    refresh_ms: int | None = None
+    """How often it is read again, if at all."""
+
+    @property
+    def described(self) -> str:
+        again = "" if self.refresh_ms is None else f", read again every {duration_text(self.refresh_ms)}"
+        return super().described + again
 
 
 class _Output(Operation):

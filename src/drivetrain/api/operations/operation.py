@@ -83,6 +83,11 @@ class Operation:
         return False
 
     @property
+    def differs_by_batch(self) -> bool:
+        """Whether it must be compiled for each batch, so it cannot be before a stateful processor's state."""
+        return False
+
+    @property
     def can_be_asked(self) -> bool:
         """Whether users can query its state."""
         return False

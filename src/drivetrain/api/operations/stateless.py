@@ -199,7 +199,13 @@ class JoinTable(Operation):
 
     on: tuple[str, ...]
     how: JoinKind
+    refreshed: bool = False
+    """Whether the table is read again while the application runs."""
 
     @property
     def described(self) -> str:
         return f"{self.how} on {', '.join(self.on)}"
+
+    @property
+    def differs_by_batch(self) -> bool:
+        return self.refreshed

@@ -48,7 +48,7 @@ class ItemsConnector(Connector):
         """All elements of an iterable."""
         rows = [
             dataclasses.astuple(row) if dataclasses.is_dataclass(row) and not isinstance(row, type) else row
-            for row in source.iterable
+            for row in source.rows
         ]
         return context.spark.createDataFrame(rows, to_struct(source.schema, context.source_id))
 

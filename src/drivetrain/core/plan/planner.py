@@ -5,7 +5,7 @@ The rule is to fuse as much as possible. An edge becomes a channel only when
 (a) both of its ends are stateful,
 (b) the consumer is stateful and the producer (or something before it in its fragment) also feeds other
     consumers, which includes late messages and dead letters, or is a stateless Task with hooks for the
-    clock or the end,
+    clock or the end, or a join with a table that is read again,
 (c) the user marked it with `cut()`,
 (d) a union or a Task with several inputs joins fragments that cannot be fused.
 
@@ -105,6 +105,9 @@ class _Draft:
         letters = [i for i in self._ancestors(producer) if self.graph.nodes[i].operation.sets_aside]
         if letters:
             return f"{letters[0]} also feeds the dead letters"
+        differing = [i for i in self._ancestors(producer) if self.graph.nodes[i].operation.differs_by_batch]
+        if differing:
+            return f"the table of {differing[0]} is read again, for batches of a query of its own"
         hearing = [i for i in self._ancestors(producer) if self.graph.nodes[i].operation.wants_clock]
         if hearing and node.operation.keeps_state:
             return f"{hearing[0]} hears the clock, which a batch of its own query knows"

@@ -97,6 +97,8 @@ def _why_not(node: Node, how: How, *, stateful: bool) -> str | None:
         return "keeps state, whose results belong to whole batches"
     if operation.realtime_obstacle is not None:
         return operation.realtime_obstacle
+    if operation.differs_by_batch:
+        return "joins a table that is read again, a batch at a time"
     if how not in _NATIVE:
         return "runs in Python, which takes its messages in batches: write it with Spark expressions"
     if operation.sets_aside:

@@ -5,6 +5,7 @@ Called by `execution`, which makes it, and by all compilers: `fragment`, `branch
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from drivetrain.api.operations import How
+from drivetrain.api.operations import How, Table
 from drivetrain.config import Config
 from drivetrain.config.catalog import kafka as kafka_keys
 from drivetrain.config.catalog import run as run_keys
@@ -22,6 +23,7 @@ from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.compile.surroundings import Surroundings
 from drivetrain.spark.connector.source import SourceContext
+from drivetrain.spark.prepare.refreshed_table import RefreshedTable
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class CompileContext:
     schemas: dict[str, StructType] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     tables: dict[str, DataFrame] = field(default_factory=dict)
+    refreshed: dict[str, RefreshedTable] = field(default_factory=dict)
     transactional: bool = False
     """Whether sinks publish with each checkpoint of the application, instead of each batch."""
     realtime: set[str] = field(default_factory=set)
@@ -63,15 +66,28 @@ class CompileContext:
         return note
 
     def table(self, id: str) -> DataFrame:
-        """The DataFrame of a table, read once."""
+        """The DataFrame of a table, read once, or again after its time to refresh."""
+        operation = self.plan.graph.nodes[id].operation
+        assert isinstance(operation, Table)
+        if operation.refresh_ms is not None:
+            made = RefreshedTable(id, lambda: self._read_again(id), operation.refresh_ms)
+            return self.refreshed.setdefault(id, made).rows()
         if id not in self.tables:
-            from drivetrain.connectors.opening import read_whole
-
-            source = self.plan.graph.nodes[id].operation.any_source
-            assert source is not None
-            rows = read_whole(source, self.source_context(id, self.rundir.tables(id)))
-            self.tables[id] = rows.cache()
+            self.tables[id] = self._read_whole(id, self.rundir.tables(id)).cache()
         return self.tables[id]
+
+    def _read_whole(self, id: str, directory: Path) -> DataFrame:
+        from drivetrain.connectors.opening import read_whole
+
+        source = self.plan.graph.nodes[id].operation.any_source
+        assert source is not None
+        return read_whole(source, self.source_context(id, directory))
+
+    def _read_again(self, id: str) -> DataFrame:
+        # Readers of files note what there was at the first read, which later reads would find.
+        directory = self.rundir.tables(id) / "newest"
+        shutil.rmtree(directory, ignore_errors=True)
+        return self._read_whole(id, directory)
 
     def surroundings(
         self,

@@ -132,7 +132,7 @@ def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:
 def _feed(source: Items | Socket) -> Feed:
     if isinstance(source, Socket):
         return SocketFeed(source.host, source.port)
-    return IterableFeed(_rows(source.iterable))
+    return IterableFeed(_rows(source.rows))
 
 
 def _rows(iterable: Iterable[object]) -> Iterable[Any]:

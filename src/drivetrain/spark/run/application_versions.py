@@ -109,6 +109,7 @@ class ApplicationVersions:
                 id: own.schemas[id] for id in _channels(own.plan) & _channels(plan) & own.schemas.keys()
             },
             tables={id: df for id, df in own.tables.items() if id in same},
+            refreshed={id: table for id, table in own.refreshed.items() if id in same},
             transactional=own.transactional,
         )
         known = {id: sink for id, sink in self.in_force.sinks.items() if id in same & plan.graph.nodes.keys()}
