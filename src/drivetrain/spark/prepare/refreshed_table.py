@@ -1,7 +1,7 @@
 """A small table that is read again every so often, while the application runs.
 
 Problem: a table of a running query is fixed when the query is planned, and Spark's cache takes an equal plan
-for the same rows. A table that cannot be read for a moment, because somebody is replacing its file, should
+for the same rows. A table that cannot be read for a moment, because its file is being replaced, should
 not stop an application that has run for weeks.
 
 Design: the rows are collected into the driver, and each batch is compiled with those that are the newest when
