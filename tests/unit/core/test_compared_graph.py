@@ -55,7 +55,9 @@ def test_any_two_versions_have_a_picture_in_which_nothing_overlaps_and_nothing_i
 
 @settings(max_examples=150)
 @given(graphs(), graphs())
-def test_a_merged_graph_leads_forward_and_has_all_edges_of_the_newer_version(one: Graph, other: Graph) -> None:
+def test_a_merged_graph_leads_forward_and_has_all_edges_of_the_newer_version(
+    one: Graph, other: Graph
+) -> None:
     old, new = version(one), version(other)
     shape = merged_shape(old, new)
     home = {id: each.id for each in shape.fragments for id in each.processors}

@@ -1,7 +1,7 @@
 """Draws two versions of a graph as one SVG picture: what is new, gone, changed and kept.
 
-Each mark has a colour, a sign before the name, a word below it, and a border of its own kind: thick for new, dashed
-for gone, double for changed, thin for kept. So the picture can be read without colours.
+Each mark has a colour, a sign before the name, a word below it, and a border of its own kind: thick for new,
+dashed for gone, double for changed, thin for kept. So the picture can be read without colours.
 
 Called by `drivetrain plan --against --picture` and `drivetrain versions --between --picture`.
 """
@@ -75,8 +75,8 @@ def draw_compared(
 
 _DEFINITIONS: Final = "<defs>{}</defs>".format(
     "".join(
-        f'<marker id="arrow-{mark}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
-        f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0.5 L8,4 L0,7.5 Z" fill="{colour}"/></marker>'
+        f'<marker id="arrow-{mark}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" '
+        f'markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0.5 L8,4 L0,7.5 Z" fill="{colour}"/></marker>'
         for mark, colour in _LINES.items()
     )
 )
@@ -116,8 +116,7 @@ def _panel(name: str, one: ComparedFragment, fill: str) -> str:
     x, middle = panel.x + GUTTER / 2, panel.y + panel.height / 2
     caption = text_at(name, x, middle + 4, SMALL_SIZE, PALE_INK, anchor="middle")
     return (
-        f"{rectangle(panel, 8, fill, 'none', 0)}"
-        f'<g transform="rotate(-90 {x:.1f} {middle:.1f})">{caption}</g>'
+        f'{rectangle(panel, 8, fill, "none", 0)}<g transform="rotate(-90 {x:.1f} {middle:.1f})">{caption}</g>'
     )
 
 
@@ -148,12 +147,12 @@ def _bordered(x: float, y: float, width: float, height: float, mark: Mark) -> st
 def _channel(one: ComparedChannel) -> str:
     mark = Mark(one.mark)
     style, middle = _STYLES[mark], one.box.x + one.box.width / 2
-    fill = "#e0e7ff" if mark is Mark.KEPT else style.fill
+    fill, y = "#e0e7ff" if mark is Mark.KEPT else style.fill, one.box.y
+    name = text_at(one.label, middle, y + 17, SMALL_SIZE, INK, bold=True, anchor="middle", kind="label")
     return (
         f'<g class="channel" data-id="{escape(one.channel)}" data-mark="{mark}">'
         f"{rectangle(one.box, CHANNEL_HEIGHT / 2, fill, style.line, style.width, 'box', style.dashes)}"
-        f"{text_at(one.label, middle, one.box.y + 17, SMALL_SIZE, INK, bold=True, anchor='middle', kind='label')}"
-        f"{text_at(mark.value, middle, one.box.y + 31, SMALL_SIZE - 1, PALE_INK, anchor='middle')}</g>"
+        f"{name}{text_at(mark.value, middle, y + 31, SMALL_SIZE - 1, PALE_INK, anchor='middle')}</g>"
     )
 
 

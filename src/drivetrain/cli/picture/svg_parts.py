@@ -37,9 +37,7 @@ def page(
     title: Title, definitions: str, drawing: str, size: Size, legend: Iterable[tuple[str, float]]
 ) -> str:
     """A whole SVG file: the title, a drawing of that size below it, and the items of the legend."""
-    title_width = max(
-        text_width(title.heading, _TITLE_SIZE, bold=True), text_width(title.line, SMALL_SIZE)
-    )
+    title_width = max(text_width(title.heading, _TITLE_SIZE, bold=True), text_width(title.line, SMALL_SIZE))
     width = 2 * _MARGIN + max(size[0], title_width)
     rows = _in_rows(legend, width - 2 * _MARGIN)
     height = _TITLE_HEIGHT + size[1] + _LEGEND_ROW_HEIGHT * (len(rows) + 1) + _MARGIN

@@ -1,10 +1,11 @@
 """What differs between any two versions of a graph, processor by processor, whatever becomes of the state.
 
-Problem: whoever looks back wants to see how the graph of March differs from that of today. A `difference` says
-what a running application would do with a change; between versions that were in force long ago nobody asks that.
+Problem: whoever looks back wants to see how the graph of March differs from that of today. A `difference`
+says what a running application would do with a change; between versions that were in force long ago nobody
+asks that.
 
-Design: two records of a processor are compared part by part, and each part that differs is named. A `Mark` is the
-result in one word; a picture gives each a colour, a sign and a shape.
+Design: two records of a processor are compared part by part, and each part that differs is named. A `Mark` is
+the result in one word; a picture gives each a colour, a sign and a shape.
 
 | mark | meaning |
 |---|---|
@@ -120,7 +121,11 @@ def _moved(
     old: GraphVersion, new: GraphVersion, id: str, was_in: str | None, is_in: str | None
 ) -> Iterator[str]:
     if was_in != is_in:
-        yield f"it runs in fragment {is_in}, no longer in {was_in}" if is_in and was_in else "its kind has changed"
+        yield (
+            f"it runs in fragment {is_in}, no longer in {was_in}"
+            if is_in and was_in
+            else "its kind has changed"
+        )
     elif was_in is not None and is_in is not None:
         was_trunk, is_trunk = id in old.fragments[was_in].trunk, id in new.fragments[is_in].trunk
         if was_trunk != is_trunk:

@@ -1,8 +1,8 @@
 """Two versions of a graph in one picture, as data with coordinates: what is new, gone, changed and kept.
 
-Design: `merged_shape` is placed as a plan is, so a processor of both versions has one place. Every part has a mark,
-which `drivetrain plan --picture`, `drivetrain versions --picture` and the console show as a colour, a sign, and the
-shape of the border. Y grows downwards, the unit is the pixel of a picture.
+Design: `merged_shape` is placed as a plan is, so a processor of both versions has one place. Every part has a
+mark, which `drivetrain plan --picture`, `drivetrain versions --picture` and the console show as a colour, a
+sign, and the shape of the border. Y grows downwards, the unit is the pixel of a picture.
 
 Called by the commands that show a difference, and by the console.
 """
@@ -46,10 +46,11 @@ class ComparedFragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedBox(msgspec.Struct, frozen=True, kw_only=True):
-    """A processor of either version, where the newer one has it. A table has a box in each fragment that reads it.
+    """A processor of either version, where the newer one has it. A table has a box in each fragment that
+    reads it.
 
-    `mark` is new, gone, changed, kept or refused; `says` is the same, or what happens to the processor. `label` and
-    `details` are what the box says, cut to its size; `line` is where the processor is written.
+    `mark` is new, gone, changed, kept or refused; `says` is the same, or what happens to the processor.
+    `label` and `details` are what the box says, cut to its size; `line` is where the processor is written.
     """
 
     processor: str

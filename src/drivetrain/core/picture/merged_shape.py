@@ -1,11 +1,12 @@
 """Two versions of a graph as one graph, so that both have a place in one picture.
 
-Problem: a picture of a difference has to show what is gone beside what is new, and a node that both versions have
-at one place. Two acyclic graphs may make a cycle together, and a processor may have moved to another fragment.
+Problem: a picture of a difference has to show what is gone beside what is new, and a node that both versions
+have at one place. Two acyclic graphs may make a cycle together, and a processor may have moved to another
+fragment.
 
-Design: a processor stands where the newer version has it, or else where the older one had it. All edges of the
-newer version are drawn, and those of the older one that the order of the rest allows. An edge that is left out is
-named in the table beside the picture: its processor has changed.
+Design: a processor stands where the newer version has it, or else where the older one had it. All edges of
+the newer version are drawn, and those of the older one that the order of the rest allows. An edge that is
+left out is named in the table beside the picture: its processor has changed.
 
 Invariants:
 1. The result fulfils those of `GraphShape`, whatever the versions are.
@@ -114,7 +115,7 @@ def _ordered(ids: Iterable[str], edges: Collection[tuple[str, str]]) -> list[str
 def _trunks(
     old: GraphVersion, new: GraphVersion, home: dict[str, str | None], ids: list[str], edges: Edges
 ) -> set[str]:
-    """The processors that stand in a trunk. What is gone stands there if all that it read stands there, too."""
+    """The processors that stand in a trunk; what is gone stands there if all that it read does."""
     found: set[str] = set()
     for id in ids:
         name = home[id]
