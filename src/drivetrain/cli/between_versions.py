@@ -63,7 +63,7 @@ def as_data(of: VersionComparison) -> dict[str, Any]:
                 "after": None if each.after is None else each.after.shown,
                 "fragment_before": each.fragment_before,
                 "fragment_after": each.fragment_after,
-                "line": line_of(each),
+                "line": each.line,
             }
             for each in of.processors
         ],
@@ -110,12 +110,6 @@ def _shown(each: ComparedProcessor) -> tuple[str, str]:
 
 def _fragment(each: ComparedProcessor) -> str:
     return each.fragment_after or each.fragment_before or ""
-
-
-def line_of(each: ComparedProcessor) -> str:
-    """Where a processor is written; the newer version counts."""
-    record = each.after or each.before
-    return "" if record is None else record.line
 
 
 def _made(version: GraphVersion) -> str:

@@ -73,13 +73,15 @@ def draw_compared(
     return page(title, _DEFINITIONS, "\n".join(_parts(graph)), (graph.width, graph.height), _legend(marks))
 
 
-_DEFINITIONS: Final = "<defs>{}</defs>".format(
-    "".join(
-        f'<marker id="arrow-{mark}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" '
-        f'markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0.5 L8,4 L0,7.5 Z" fill="{colour}"/></marker>'
-        for mark, colour in _LINES.items()
+def _arrow(mark: Mark, colour: str) -> str:
+    return (
+        f'<marker id="arrow-{mark}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
+        f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0.5 L8,4 L0,7.5 Z" fill="{colour}"/>'
+        "</marker>"
     )
-)
+
+
+_DEFINITIONS: Final = f"<defs>{''.join(_arrow(*each) for each in _LINES.items())}</defs>"
 
 
 def _parts(graph: ComparedGraph) -> Iterator[str]:

@@ -65,6 +65,12 @@ class ComparedProcessor:
     fragment_before: str | None
     fragment_after: str | None
 
+    @property
+    def line(self) -> str:
+        """Where it is written; the newer version counts."""
+        record = self.after or self.before
+        return "" if record is None else record.line
+
 
 @dataclass(frozen=True)
 class VersionComparison:
