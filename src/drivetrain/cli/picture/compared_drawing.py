@@ -66,9 +66,9 @@ def draw_compared(
     """
     graph = compared_graph(old, new, marks)
     counts = {mark: sum(each is mark for each, _ in marks.values()) for mark in Mark}
-    told = ", ".join(f"{count} {mark}" for mark, count in counts.items() if count)
+    counted = ", ".join(f"{count} {mark}" for mark, count in counts.items() if count)
     title = Title(
-        f"{graph.application} against {against}", told, f"{graph.application} against {against}: {told}"
+        f"{graph.application} against {against}", counted, f"{graph.application} against {against}: {counted}"
     )
     return page(title, _DEFINITIONS, "\n".join(_parts(graph)), (graph.width, graph.height), _legend(marks))
 

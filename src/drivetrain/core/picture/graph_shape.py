@@ -9,7 +9,7 @@ Invariants (of whoever makes one):
 1. Fragments are in the order in which messages pass them, and so are the processors in `inputs`.
 2. Two processors of different fragments, one of which reads the other, have a channel between them.
 
-Called by `core.picture.labels` and `core.picture.compared_graph`, which make these, and by the modules that
+Called by `core.picture.labels` and `core.picture.merged_shape`, which make these, and by the modules that
 place them.
 """
 
