@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from sink_worlds import Crash, _told
 
 from drivetrain.api import sinks
-from drivetrain.connectors.delta import appended_files, data_files
 from drivetrain.connectors.delta.delta_table import DeltaTarget
 from drivetrain.connectors.opening import open_sink
+from drivetrain.connectors.tables import appended_files, data_files
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import DiskFullError, MissingDependencyError, OutputError, UnavailableError
 from drivetrain.spark.checkpoints.publishing import abort_after, publish_transaction
