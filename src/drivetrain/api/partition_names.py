@@ -33,3 +33,13 @@ def partition_name(declared: str) -> PartitionName:
     if found[1] not in UNITS:
         raise ValueError(f"{found[1]} is none of {', '.join(UNITS)}")
     return PartitionName(found[2], found[1])
+
+
+def field_name(declared: str) -> str:
+    """What a table calls the partition.
+
+    >>> field_name("day(at)"), field_name("country")
+    ('at_day', 'country')
+    """
+    found = partition_name(declared)
+    return found.column if found.unit is None else f"{found.column}_{found.unit}"

@@ -84,7 +84,7 @@ class DataFile(msgspec.Struct, frozen=True):
     """A written file: its name, relative to the table's place, and what a table's log says of it.
 
     `partition` has the values of the partitions as text, by their declaration. `statistics` are those of
-    Delta's log; `footer` is the Parquet file's, with its statistics, where the layout wants it.
+    Delta's log; `footer` is that of a self-contained file.
     """
 
     name: str
@@ -101,8 +101,8 @@ class DataFile(msgspec.Struct, frozen=True):
 class Layout:
     """How files are written: where, their names' beginning, and the columns of the rows.
 
-    `required` are the columns in which the table accepts no null. `stored` are the columns in the files, with
-    what their format adds to them; None: all columns but those that are partitions.
+    `required` are the columns in which the table accepts no null. Files have all columns and are described by
+    their footers if they are `self_contained`; else partitions are not in the files.
     """
 
     place: FilePlace
@@ -110,8 +110,7 @@ class Layout:
     columns: pa.Schema
     partition_by: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    stored: pa.Schema | None = None
-    with_footer: bool = False
+    self_contained: bool = False
     where: str = field(default="the table", compare=False)
 
 
@@ -162,9 +161,8 @@ def _task(layout: Layout) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
 def _written(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[DataFile]:
     """Write rows, which are sorted by partition; each file as soon as it is complete."""
     filesystem, directory = layout.place.open()
-    stored = layout.stored
-    if stored is None:
-        stored = pa.schema([column for column in layout.columns if column.name not in layout.partition_by])
+    left_out = () if layout.self_contained else layout.partition_by
+    stored = pa.schema([column for column in layout.columns if column.name not in left_out])
     open_file: _OpenFile | None = None
     for batch in batches:
         fitted = _fitted(batch, layout)
@@ -195,8 +193,8 @@ class _OpenFile:
         self._path = os.path.join(directory, self._name)
         self._is_local = isinstance(filesystem, pafs.LocalFileSystem)
         self._schema = schema
-        self._with_footer = layout.with_footer
-        self._statistics = None if layout.with_footer else Statistics(schema)
+        self._with_footer = layout.self_contained
+        self._statistics = None if layout.self_contained else Statistics(schema)
         self._footers: list[pq.FileMetaData] = []
         self._rows = self._arrow_bytes = 0
         self._held: list[pa.RecordBatch] = []
@@ -207,7 +205,7 @@ class _OpenFile:
                 self._stream,
                 schema,
                 compression="snappy",
-                store_decimal_as_integer=layout.with_footer,
+                store_decimal_as_integer=layout.self_contained,
                 metadata_collector=self._footers,
             )
 

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.api.partition_names import PartitionName, partition_name
+from drivetrain.api.partition_names import PartitionName, field_name, partition_name
 from drivetrain.errors import OutputError
 from drivetrain.spark.session.spark_text import quoted
 
@@ -130,8 +130,10 @@ def folder_of(partition: Mapping[str, str | None]) -> str:
 
     Some readers take the values from it, not from the log.
     """
-    values = {name: _NULL if not text else quote(text, safe="") for name, text in partition.items()}
-    return "/".join(f"{quote(name, safe='')}={text}" for name, text in values.items())
+    return "/".join(
+        f"{quote(field_name(declared), safe='')}={_NULL if not text else quote(text, safe='')}"
+        for declared, text in partition.items()
+    )
 
 
 def value_of(text: str | None, kind: pa.DataType) -> pa.Scalar:

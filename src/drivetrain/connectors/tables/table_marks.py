@@ -29,6 +29,12 @@ from drivetrain.core.checkpoint.publication import NONE
 from drivetrain.errors import OutputError
 
 NOBODY = 0
+_PREFIX = "drivetrain/"
+
+
+def is_mark(name: str) -> bool:
+    """Whether a property of a table is a mark of some sink."""
+    return name.startswith(_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -42,12 +48,12 @@ class Marks:
     @property
     def owner(self) -> str:
         """The name of the owner's mark."""
-        return f"drivetrain/{self.application}/{self.sink}/owner"
+        return f"{_PREFIX}{self.application}/{self.sink}/owner"
 
     @property
     def batch(self) -> str:
         """The name of the batch's mark."""
-        return f"drivetrain/{self.application}/{self.sink}/batch"
+        return f"{_PREFIX}{self.application}/{self.sink}/batch"
 
     @property
     def number(self) -> int:

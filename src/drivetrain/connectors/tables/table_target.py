@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 
 
 class ConflictError(Exception):
-    """Another commit came first; nothing was committed. Look at the newest version and decide again."""
+    """Another commit came first. Look at the newest version and decide again.
+
+    Unless it `is_certain` that nothing was committed, the newest version says whether that is so.
+    """
+
+    def __init__(self, why: str, *, is_certain: bool = True) -> None:
+        super().__init__(why)
+        self.is_certain = is_certain
 
 
 class TableTarget(ABC):
