@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 FILES = "py-io-impl"
-_SYNCED = "drivetrain.connectors.iceberg.synced_files.SyncedFiles"
 _TRIES = 20
 _PAUSE_S = 0.1
 
@@ -61,8 +60,14 @@ def open_catalog(sink: IcebergSink, stores: StoreSettings) -> Catalog:
     _require_library(sink.name)
     from pyiceberg.catalog import load_catalog
 
+    from drivetrain.connectors.iceberg.synced_files import SyncedFiles
+
     given = resolved_options(dict(sink.options), sink.name)
-    properties = {FILES: _SYNCED, **_of_stores(stores), **given}
+    properties = {
+        FILES: f"{SyncedFiles.__module__}.{SyncedFiles.__qualname__}",
+        **_of_stores(stores),
+        **given,
+    }
     for left in reversed(range(_TRIES)):
         try:
             return load_catalog(sink.catalog, **properties)

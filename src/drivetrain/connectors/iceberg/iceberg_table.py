@@ -7,7 +7,7 @@ The design: a commit changes the table's properties (the marks) together with it
 catalog, on the condition that the branch is still at the snapshot that the marks were read from. The
 library's own retries are switched off for it, in the copy of the table's properties that this process has.
 Every commit with marks makes a snapshot, so two of them cannot both succeed. The snapshot has the marks among
-its own properties, for people who look at the history; what counts are those of the table, since snapshots
+its own properties, too, which its history shows; what counts are those of the table, since snapshots
 expire.
 
 Invariants:

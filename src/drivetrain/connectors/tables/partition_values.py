@@ -3,7 +3,7 @@
 The problem: a file of a partitioned table has rows of one partition only, and its partition's values are in
 the table's log.
 
-The design: a partition is a column, or a unit of time of one: `country`, `day(at)`. Rows come sorted by the
+The design: a partition is a column, or a unit of time of one, such as `day(at)`. Rows come sorted by the
 partitions, so rows of one partition follow each other. A run ends where a value changes; null is a value of
 its own.
 

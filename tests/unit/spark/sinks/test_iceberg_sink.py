@@ -141,7 +141,7 @@ def test_columns_that_a_replacing_row_lacks_keep_their_values(
     table.table().append(pa.table({"k": pa.array([7], pa.int64()), "v": pa.array([7], pa.int64())}))
     before = table.shown()
     target = IcebergTarget(table.declared(), _stores())
-    found = target.refreshed()
+    found, late = target.refreshed(), target.refreshed()
     given = pa.table({"v": pa.array([10, 30, 50], pa.int64()), "k": pa.array([1, 3, 5], pa.int64())})
     assert found is not None
     target.merge(found, given, ["k"], {"drivetrain/x": 1})
@@ -150,7 +150,7 @@ def test_columns_that_a_replacing_row_lacks_keep_their_values(
     assert len(before & table.shown()) == 1
     stale = len(table.data())
     with pytest.raises(ConflictError):
-        target.merge(found, given, ["k"], {"drivetrain/x": 2})
+        target.merge(late, given, ["k"], {"drivetrain/x": 2})
     assert len(table.data()) == stale
     many = pa.table({"k": pa.array(range(1000), pa.int64()), "v": pa.array(range(1000), pa.int64())})
     newest = target.refreshed()
