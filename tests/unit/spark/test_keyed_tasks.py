@@ -23,8 +23,8 @@ from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import GraphError, InputError, UserError
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.compile.keyed_tasks import KeyedFunction
-from drivetrain.spark.state.keyed_state import keyed_values
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
+from drivetrain.spark.state.keyed_state import keyed_values
 
 RUNS = itertools.count()
 TTL, DELAY = 40, 25
