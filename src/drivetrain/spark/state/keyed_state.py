@@ -3,7 +3,7 @@
 Problem: the state of a key consists of entries in msgpack, each with the time at which it was written. Some
 have expired, although the clock has not yet removed them.
 
-Design: the same states as in a hook, looked at when the clock is. At the end of the input the clock has passed
+Design: the same states as in a hook, at the time of the clock. When the input has ended the clock has passed
 every time, and nothing expires any more: what is kept then is shown.
 
 Called by `state_query`.
