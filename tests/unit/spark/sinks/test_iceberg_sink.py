@@ -17,7 +17,7 @@ from drivetrain.connectors.iceberg.iceberg_table import IcebergTarget
 from drivetrain.connectors.tables.table_target import ConflictError
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import MissingDependencyError, OutputError, UnavailableError
-from drivetrain.spark.checkpoints.publishing import publish_transaction
+from drivetrain.spark.connector.publishing import publish_transaction
 
 UTC = dt.UTC
 

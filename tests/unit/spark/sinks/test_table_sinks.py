@@ -22,7 +22,7 @@ from drivetrain.connectors.iceberg import synced_files
 from drivetrain.connectors.tables import appended_files
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OutputError, UnavailableError
-from drivetrain.spark.checkpoints.publishing import abort_after, publish_transaction
+from drivetrain.spark.connector.publishing import abort_after, publish_transaction
 
 
 @pytest.fixture(params=WORLDS)
