@@ -317,7 +317,7 @@ class ApplicationVersions:
 
 
 def _channels(plan: Plan) -> set[str]:
-    return {channel.id for channel in plan.channels}
+    return {channel.id for channel in plan.written_channels}
 
 
 def _unknown(_fragment: str) -> None:

@@ -45,6 +45,25 @@ Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
 
 
 @dataclass(frozen=True)
+class AskedChange:
+    """A change of a running application, as it is asked for: to the version `record`, made of `graph`.
+
+    `code` is the graph with the user's code, if that can be kept. `against` is the version that it was
+    compared with, `at` is when it takes effect. With `discards`, removed fragments do not process the rest of
+    their input. With `even_if_read`, it may change what other applications read.
+    """
+
+    record: GraphVersion
+    graph: Graph
+    code: bytes | None
+    made_how: Made
+    against: int
+    at: At = None
+    discards: bool = False
+    even_if_read: bool = False
+
+
+@dataclass(frozen=True)
 class Proposal:
     """A change that was checked and compiled.
 
@@ -67,26 +86,20 @@ class Proposal:
 def checked(
     versions: ApplicationVersions,
     drivers: Mapping[str, FragmentDriver],
-    record: GraphVersion,
-    graph: Graph,
-    code: bytes | None,
-    made_how: Made,
-    against: int,
-    at: At = None,
+    asked: AskedChange,
     *,
     start: Start | None = None,
-    discards: bool = False,
 ) -> Proposal:
-    """Check a change to a graph, and compile it for the fragments that `drivers` drive, by id.
+    """Check a change, and compile it for the fragments that `drivers` drive, by id.
 
     `start` makes the first query of a new fragment; without it no fragment can be added or removed, as in a
     cluster. Raises the errors of `LiveChanges.propose`.
     """
-    before = versions.in_force
-    if before.record.number != against:
+    before, record, graph, discards = versions.in_force, asked.record, asked.graph, asked.discards
+    if before.record.number != asked.against:
         raise UserError(
             "the application has changed meanwhile",
-            expected=f"version {against}",
+            expected=f"version {asked.against}",
             got=f"version {before.record.number}",
             remedy="look at the difference again",
         )
@@ -115,10 +128,10 @@ def checked(
         if before.sinks.get(id) is not sink:
             sink.validate()
     refuse_fragments(before, loaded, change)
-    if at is not None:
-        return _at_a_time(versions, drivers, loaded, change, made_how, code, at)
+    if asked.at is not None:
+        return _at_a_time(versions, drivers, loaded, change, asked, asked.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
-    return Proposal(loaded, change, made_how, code, sets, queries)
+    return Proposal(loaded, change, asked.made_how, asked.code, sets, queries)
 
 
 def _compiled(
@@ -144,8 +157,7 @@ def _at_a_time(
     drivers: Mapping[str, FragmentDriver],
     loaded: LoadedVersion,
     change: Change,
-    made_how: Made,
-    code: bytes | None,
+    asked: AskedChange,
     at: int | Literal["next-window"],
 ) -> Proposal:
     """A change at a time of the messages; until then, the affected fragments run both versions."""
@@ -158,13 +170,13 @@ def _at_a_time(
         )
     before = versions.in_force
     queries = {id: changing_query(drivers, id) for id in sorted(change.touched)}
-    at_ms = checked_time(versions, drivers, loaded, change.touched, code, at)
+    at_ms = checked_time(versions, drivers, loaded, change.touched, asked.code, at)
     loaded = dataclasses.replace(loaded, record=msgspec.structs.replace(loaded.record, at_ms=at_ms))
     sets = {
         id: versions.both(before, loaded, at_ms, versions.branch_set(loaded, query), query)
         for id, query in queries.items()
     }
-    return Proposal(loaded, change, made_how, code, sets, at=at)
+    return Proposal(loaded, change, asked.made_how, asked.code, sets, at=at)
 
 
 def begun_notices(record: GraphVersion, change: Change, context: CompileContext) -> list[str]:

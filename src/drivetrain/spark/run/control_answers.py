@@ -18,6 +18,7 @@ from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
 from drivetrain.runtime.error_records import error_record
 from drivetrain.spark.prepare.graph_code import graph_from_code
+from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.configuring import configure
 
 if TYPE_CHECKING:
@@ -64,8 +65,9 @@ class ControlAnswers:
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
-        given = (record, graph, code, request.how, request.against, request.at)
-        number = self._changes.propose(*given, discards=request.discards)
+        how, against, at = request.how, request.against, request.at
+        asked = AskedChange(record, graph, code, how, against, at, discards=request.discards)
+        number = self._changes.propose(asked)
         self._changes.wait_taken(number)
         return ControlAnswer(self._changes.state, number)
 

@@ -34,6 +34,7 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.control_requests import wait_ended
 from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.graph_code import code_if_possible
+from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.configuring import configure
 from drivetrain.spark.run.run_clock import RunClock, clock_is_behind
 
@@ -334,4 +335,4 @@ def _propose_graph(changes: LiveChanges, graph: Graph, at: At = None, *, discard
     ship(graph)
     record = version_of(configured_plan(graph, in_force.context.config), fingerprint)
     code, against = code_if_possible(graph), in_force.record.number
-    return changes.propose(record, graph, code, "update", against, at, discards=discards)
+    return changes.propose(AskedChange(record, graph, code, "update", against, at, discards=discards))
