@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.application_stream import application as application  # users say sources.application
 from drivetrain.api.columns import expr
 from drivetrain.api.delta_source import DeltaRows
 from drivetrain.api.delta_source import delta as delta  # users say sources.delta
@@ -48,9 +50,9 @@ from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
 from drivetrain.errors import GraphError
 
 __all__ = [
-    "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource", "Generator", "Items",
-    "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles", "csv", "delta",
-    "generate", "items", "json", "kafka", "parquet", "socket", "text",
+    "ApplicationStream", "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource",
+    "Generator", "Items", "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles",
+    "application", "csv", "delta", "generate", "items", "json", "kafka", "parquet", "socket", "text",
 ]  # fmt: skip
 
 
@@ -160,6 +162,7 @@ Source: TypeAlias = (
     | Socket
     | Kafka
     | DeltaRows
+    | ApplicationStream
     | CustomSource
 )
 

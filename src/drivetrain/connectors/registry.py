@@ -28,6 +28,7 @@ from typing import Literal
 from drivetrain.connectors.delta.connector import DeltaConnector
 from drivetrain.connectors.files.connector import FilesConnector
 from drivetrain.connectors.in_process.connector import (
+    ApplicationConnector,
     ConsoleConnector,
     FunctionConnector,
     GeneratorConnector,
@@ -48,6 +49,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "generator": GeneratorConnector(),
     "items": ItemsConnector(),
     "socket": SocketConnector(),
+    "application": ApplicationConnector(),
     "console": ConsoleConnector(),
     "function": FunctionConnector(),
     "memory": MemoryConnector(),

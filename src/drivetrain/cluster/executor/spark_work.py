@@ -60,6 +60,7 @@ from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
+from drivetrain.spark.run.preparing import prepare
 from drivetrain.spark.run.results import is_source, outputs
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 from drivetrain.spark.session import spark_session as spark_session
@@ -166,7 +167,7 @@ class Work:
             if first:
                 rundir.preparation.note(self._preparer, rundir.preparation.schemas)
         elif first:
-            self._execution = spark_execution.prepare(
+            self._execution = prepare(
                 plan,
                 rundir,
                 self.config,

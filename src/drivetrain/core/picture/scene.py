@@ -96,7 +96,7 @@ def _band_rows(plan: Plan) -> dict[Key, int]:
     for fragment in plan.fragments:
         above = [row["channel", c.id] for c in plan.channels if c.consumer_fragment == fragment.id]
         row["fragment", fragment.id] = max((number + 1 for number in above), default=0)
-        for channel in plan.outputs(fragment.id):
+        for channel in (c for c in plan.channels if c.producer_fragment == fragment.id):
             row["channel", channel.id] = row["fragment", fragment.id] + 1
     return row
 

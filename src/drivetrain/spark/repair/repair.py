@@ -272,7 +272,7 @@ class Repair:
             return last.batch_id
         while self._context_of is not None and newest > last.batch_id:
             plan = self._context_of(channel.producer_fragment, newest).plan
-            if any(known.id == channel.id for known in plan.channels):
+            if any(known.id == channel.id for known in plan.written_channels):
                 break
             newest -= 1
         return newest
@@ -335,7 +335,7 @@ class Repair:
 
     def _channel(self, id: str) -> PlannedChannel | None:
         """The channel with that id; None for a source's store."""
-        return next((c for c in self._plan.channels if c.id == id), None)
+        return next((c for c in self._plan.written_channels if c.id == id), None)
 
     def _lock(self, store: ChannelStore) -> FileLock:
         Path(store.uri).mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,9 @@ from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
+from drivetrain.core.change.subscriptions import refuse_read
 from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.run.handover_times import checked as checked_time
@@ -104,6 +106,8 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
+    if not asked.even_if_read:
+        refuse_read(before.record, record)
     modes = {"has_checkpoints": before.context.transactional, "discards": discards}
     found = difference(before.record, record, **modes, in_cluster=start is None)
     if found.is_empty:
@@ -128,10 +132,19 @@ def checked(
         if before.sinks.get(id) is not sink:
             sink.validate()
     refuse_fragments(before, loaded, change)
+    _prepare_subscriptions(before, loaded)
     if asked.at is not None:
         return _at_a_time(versions, drivers, loaded, change, asked, asked.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
     return Proposal(loaded, change, asked.made_how, asked.code, sets, queries)
+
+
+def _prepare_subscriptions(before: LoadedVersion, loaded: LoadedVersion) -> None:
+    """Make the places of channels for other applications, which begin once the version is in force."""
+    known = {channel.id for channel in before.plan.subscriptions}
+    for channel in loaded.plan.subscriptions:
+        if channel.id not in known:
+            ChannelBeginning(loaded.context.rundir.channel(channel.id)).prepare()
 
 
 def _compiled(

@@ -26,6 +26,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.run_progress import (
+    NoticeGiven,
     QuietListener,
     RunListener,
     RunOutcome,
@@ -55,13 +56,15 @@ from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
 from drivetrain.spark.run.control_answers import ControlAnswers
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
-from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
+from drivetrain.spark.run.execution import Execution, finish, look_at
 from drivetrain.spark.run.fragment_changes import FragmentChanges
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.preparing import prepare
 from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.run.run_reporter import RunReporter
+from drivetrain.spark.run.subscribing import Waiting
 from drivetrain.spark.session.lost_java import java_lost
 
 
@@ -112,7 +115,13 @@ def run(
 
         def begin() -> Execution:
             return prepare(
-                plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
+                plan,
+                rundir,
+                config,
+                fresh=fresh,
+                replay_from_ms=replay_from_ms,
+                savepoint=savepoint,
+                waiting=Waiting(lambda text: listener.on_event(NoticeGiven(text)), listener.stop_requested),
             )
 
         return _run_with_restores(begin, plan, rundir, config, listener, started_s, on_start, resumed=resumed)
