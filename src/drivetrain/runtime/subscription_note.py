@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from drivetrain.private_files import Writers
 from drivetrain.runtime.durable_file import DurableFile
 
 _FILE: Final = "subscription"
@@ -28,7 +29,8 @@ class SubscriptionNote(msgspec.Struct, frozen=True):
     """A subscription to the stream `stream` of the application `app_id`, whose state directory is `home`.
 
     `id` is the processor of the subscription there, `key` distinguishes it from earlier ones of the same
-    reader; `channel` is the place of its channel, and `schema` is Spark's, as JSON, of the messages.
+    reader; `channel` is the place of its channel, and `schema` is Spark's, as JSON, of the messages. `writers` may
+    write in its state directory.
     """
 
     app_id: str
@@ -38,6 +40,7 @@ class SubscriptionNote(msgspec.Struct, frozen=True):
     key: str
     channel: str
     schema: Any
+    writers: Writers = Writers.OWNER
 
 
 def read_note(directory: Path) -> SubscriptionNote | None:

@@ -19,6 +19,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Subscription
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord, SubscriptionRecord
@@ -70,15 +72,58 @@ def is_stream(nodes: Mapping[str, Node], id: str) -> bool:
     return node is not None and not (node.operation.ends_stream or node.operation.is_table)
 
 
+def with_records_carried_over(old: GraphVersion, new: GraphVersion) -> GraphVersion:
+    """A version with the subscriptions of an older one to streams that both have, as `carried_over` does."""
+    kept = [
+        record
+        for record in old.subscriptions
+        if record.id not in new.processors and new.fragment_of(record.stream) is not None
+    ]
+    if not kept:
+        return new
+    fragments = dict(new.fragments)
+    for record in kept:
+        home = new.fragment_of(record.stream)
+        assert home is not None
+        own = fragments[home]
+        fragments[home] = msgspec.structs.replace(own, branches=(*own.branches, record.id))
+    processors = {**new.processors, **{record.id: old.processors[record.id] for record in kept}}
+    return msgspec.structs.replace(
+        new,
+        processors=processors,
+        fragments=fragments,
+        subscriptions=(*new.subscriptions, *kept),
+    )
+
+
 def refuse_read(old: GraphVersion, new: GraphVersion) -> None:
     """Raise UserError when a change removes or changes what other applications read."""
-    kept = {(record.id, record.key): record for record in new.subscriptions}
-    gone = [record for record in old.subscriptions if (record.id, record.key) not in kept]
+    gone, changed = _touched(old, new)
     if gone:
         raise _read_by(gone, "are no longer there")
-    changed = [r for r in old.subscriptions if _made_of(old, r.stream) != _made_of(new, r.stream)]
     if changed:
         raise _read_by(changed, "would be made in another way")
+
+
+def refused_readers(old: GraphVersion, new: GraphVersion) -> dict[str, str]:
+    """The subscriptions that a change would end or alter, each with the reason why it is refused."""
+    gone, changed = _touched(old, new)
+    unless = "--even-if-read does it anyway"
+    why = {r.id: f"{r.reader}/{r.source} reads {r.stream}, which goes: {unless}" for r in gone}
+    for record in changed:
+        reads = f"{record.reader}/{record.source} reads {record.stream}"
+        why[record.id] = f"{reads}, which would be made in another way: {unless}"
+    return why
+
+
+def _touched(
+    old: GraphVersion, new: GraphVersion
+) -> tuple[list[SubscriptionRecord], list[SubscriptionRecord]]:
+    """The subscriptions that a change ends, and those whose stream it alters."""
+    kept = {(record.id, record.key) for record in new.subscriptions}
+    gone = [record for record in old.subscriptions if (record.id, record.key) not in kept]
+    others = (record for record in old.subscriptions if record not in gone)
+    return gone, [r for r in others if _made_of(old, r.stream) != _made_of(new, r.stream)]
 
 
 def _made_of(version: GraphVersion, stream: str) -> dict[str, ProcessorRecord]:

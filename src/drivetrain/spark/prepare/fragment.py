@@ -222,7 +222,7 @@ class TrunkCompiler:
             limit=self.limit_path,
             tasks=int(spark.conf.get("spark.sql.shuffle.partitions", "2")),
         )
-        stored = self.stored[node.id] = outside(df, where.channel)
+        stored = self.stored[node.id] = outside(df, where, node.id)
         self.inputs.append(node.id)
         self.sources[node.id] = stored.opened
         return self._clocked(df, is_timed_anew=self._is_timed_anew(node))

@@ -16,17 +16,19 @@ Called by `spark.prepare.fragment` and `spark.prepare.whole_windows`.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
 from drivetrain.api.types import schema_of
-from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.errors import UserError
 from drivetrain.runtime.channel.outside_reader import OutsideReader
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.subscription_note import read_note
+from drivetrain.runtime.subscription_check import require_in_force
+from drivetrain.runtime.subscription_note import SubscriptionNote, read_note
 from drivetrain.spark.connector.source import OpenedSource, Position
 from drivetrain.spark.prepare.stored_sources import Ingested
 
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
 
+CHECK_S: Final = 2.0
+"""How often the other application's version in force is read while no batch runs."""
+
+
 class OutsideStream(OpenedSource):
     """The stream of the channel of `store`, which another application writes."""
 
@@ -45,16 +51,33 @@ class OutsideStream(OpenedSource):
     limited_by = "bytes"
     bounded = False
 
-    def __init__(self, df: DataFrame, store: ChannelStore) -> None:
+    def __init__(self, df: DataFrame, store: ChannelStore, id: str, note: SubscriptionNote | None) -> None:
         self.df = df
+        self._id: Final = id
+        self._note: Final = note
+        self._checked_s = time.monotonic()
         self._store: Final = store
         self._outside: Final = OutsideReader(store)
 
     def position(self, offset: str | None) -> Position:
-        """How many entries were taken; it is finished when the other application's input has ended."""
-        taken = json.loads(offset) if offset else {"entry": 0, "clock": 0}
+        """How many entries were taken; it is finished when the other application's input has ended.
+
+        Raises StartedOverError when the other application does not keep its stream for this one any more.
+        """
+        taken = json.loads(offset) if offset else {"entry": 0, "clock": NO_CLOCK_MS}
         is_finished = int(taken["clock"]) >= FINAL_CLOCK_MS
+        if not is_finished and time.monotonic() - self._checked_s >= CHECK_S:
+            self._checked_s = time.monotonic()
+            self._require_in_force()
         return Position(int(taken["entry"]), int(taken["entry"]) if is_finished else None, is_finished)
+
+    def check(self, _offset: str | None) -> None:
+        """Raise StartedOverError as `position`; before each batch."""
+        self._require_in_force()
+
+    def _require_in_force(self) -> None:
+        if self._note is not None:
+            require_in_force(self._note, self._id)
 
     def lost(self) -> int:
         """How many messages the other application has dropped because this one was too slow."""
@@ -81,6 +104,7 @@ class StreamPlace:
     id: str
     channel: str
     schema: StructType
+    note: SubscriptionNote | None = None
 
 
 def stream_of(source: ApplicationStream, rundir: RunDirectory, id: str) -> StreamPlace:
@@ -90,7 +114,7 @@ def stream_of(source: ApplicationStream, rundir: RunDirectory, id: str) -> Strea
     """
     note = read_note(rundir.source(id))
     if note is not None:
-        return StreamPlace(note.id, note.channel, StructType.fromJson(note.schema))
+        return StreamPlace(note.id, note.channel, StructType.fromJson(note.schema), note)
     if source.schema is None:
         raise UserError(
             "the columns of another application's stream are not known yet",
@@ -100,8 +124,8 @@ def stream_of(source: ApplicationStream, rundir: RunDirectory, id: str) -> Strea
     return StreamPlace(id, rundir.channel(id), StructType.fromDDL(schema_of(source.schema)))
 
 
-def outside(df: DataFrame, channel: str) -> Ingested:
-    """The channel at `channel`, read as `df`, in the form of a source that is stored at its end."""
-    store = ChannelStore(channel)
+def outside(df: DataFrame, place: StreamPlace, id: str) -> Ingested:
+    """The stream of the source `id`, read as `df`, in the form of a source that is stored at its end."""
+    store = ChannelStore(place.channel)
     nobody = _NotStoredHere()
-    return Ingested(OutsideStream(df, store), nobody, store, nobody)
+    return Ingested(OutsideStream(df, store, id, place.note), nobody, store, nobody)

@@ -19,17 +19,20 @@ import msgspec
 
 from drivetrain.api.moments import moment_text
 from drivetrain.api.sinks import FileSink
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
-from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
-from drivetrain.core.change.subscriptions import refuse_read
+from drivetrain.core.change.subscriptions import carried_over, refuse_read
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.handover_times import checked as checked_time
 from drivetrain.spark.run.starting_fragments import refuse_fragments
 
@@ -97,7 +100,9 @@ def checked(
     `start` makes the first query of a new fragment; without it no fragment can be added or removed, as in a
     cluster. Raises the errors of `LiveChanges.propose`.
     """
-    before, record, graph, discards = versions.in_force, asked.record, asked.graph, asked.discards
+    before = versions.in_force
+    asked = _with_subscriptions(before, asked)
+    record, graph, discards = asked.record, asked.graph, asked.discards
     if before.record.number != asked.against:
         raise UserError(
             "the application has changed meanwhile",
@@ -109,7 +114,7 @@ def checked(
     if not asked.even_if_read:
         refuse_read(before.record, record)
     modes = {"has_checkpoints": before.context.transactional, "discards": discards}
-    found = difference(before.record, record, **modes, in_cluster=start is None)
+    found = difference(before.record, record, **modes, in_cluster=start is None, even_if_read=True)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -137,6 +142,19 @@ def checked(
         return _at_a_time(versions, drivers, loaded, change, asked, asked.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
     return Proposal(loaded, change, asked.made_how, asked.code, sets, queries)
+
+
+def _with_subscriptions(before: LoadedVersion, asked: AskedChange) -> AskedChange:
+    """The change with the subscriptions of other applications, of which neither a file nor an earlier version
+    knows; raises UserError when it lacks a stream that others read.
+    """
+    records = before.record.subscriptions
+    if asked.made_how in ("subscribe", "unsubscribe") or not (records or asked.record.subscriptions):
+        return asked
+    graph = carried_over(asked.graph, records, even_if_read=asked.even_if_read)
+    record = version_of(configured_plan(graph, before.context.config), fingerprint)
+    code = None if asked.code is None else code_if_possible(graph)
+    return dataclasses.replace(asked, record=record, graph=graph, code=code)
 
 
 def _prepare_subscriptions(before: LoadedVersion, loaded: LoadedVersion) -> None:

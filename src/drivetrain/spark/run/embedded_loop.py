@@ -197,6 +197,7 @@ class EmbeddedLoop:
             self.checkpoints.notices,
             self._notices,
             self.changes.versions.notices,
+            self.changes.outside_notices,
         ):
             while notices:
                 self._listener.on_event(NoticeGiven(notices.popleft()))

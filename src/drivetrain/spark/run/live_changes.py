@@ -22,6 +22,7 @@ Called by `embedded_loop` (`step`, `goes_back`) and `control_answers` (`propose`
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -192,6 +193,11 @@ class LiveChanges:
         self._see_to_versions()
         self._withdrawn.look()
         self._fragments.look()
+
+    @property
+    def outside_notices(self) -> deque[str]:
+        """What users should know of other applications that read; whoever shows it takes it out."""
+        return self._execution.flow.notices
 
     @property
     def is_busy(self) -> bool:

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 
 from drivetrain.core.change.subscriptions import carried_over
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.runtime.leftovers import delete_leftovers
 from drivetrain.spark.run.execution import Execution, execution_of
+from drivetrain.spark.run.subscribers import require_same_columns
 from drivetrain.spark.run.subscribing import Waiting, end_subscriptions, subscribe
 
 
@@ -125,6 +127,7 @@ def _begun(
             saved=saved,
         )
         execution.record = rundir.begin(plan, version, code)
+        delete_leftovers(rundir, execution.record)
         CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
     except BaseException:
         rundir.give_up_aside()
@@ -177,6 +180,7 @@ def _prepared(
         execution.notices.append(saved.notice(parts))
     try:
         execution.compile_all()
+        require_same_columns(execution.plan, rundir, execution.context.schemas)
     except BaseException:
         if first_run:
             end_subscriptions(plan.graph, rundir)

@@ -17,19 +17,27 @@ Called by `control_answers`, in threads of the control socket.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql.types import StructType
 
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import Made, SubscriptionRecord, subscriptions_of, version_of
 from drivetrain.core.change.subscriptions import is_stream, with_subscription, without_subscriptions
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted
+from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.change_proposal import AskedChange
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
+    from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.run.application_versions import LoadedVersion
     from drivetrain.spark.run.live_changes import LiveChanges
 
@@ -108,5 +116,33 @@ class Subscribers:
         in_force = self._changes.versions.in_force
         channel = next(c for c in in_force.plan.subscriptions if c.consumer_fragment == record.id)
         schema: Any = in_force.context.schemas[channel.id].jsonValue()
-        rundir = in_force.context.rundir
-        return Subscribed(record.id, record.key, rundir.channel(channel.id), schema)
+        place = in_force.context.rundir.channel(channel.id)
+        _schema_file(place).write(msgspec.json.encode(schema))
+        return Subscribed(record.id, record.key, place, schema)
+
+
+def require_same_columns(plan: Plan, rundir: RunDirectory, schemas: Mapping[str, StructType]) -> None:
+    """Raise UserError when a stream that others read has other columns than when they subscribed."""
+    for channel in plan.subscriptions:
+        content = _schema_file(rundir.channel(channel.id)).read()
+        if content is None:
+            continue
+        known, now = StructType.fromJson(msgspec.json.decode(content)), schemas[channel.id]
+        if known != now:
+            raise UserError(
+                f"the stream {channel.producer}, which another application reads, has other columns",
+                where=channel.consumer_fragment,
+                expected=known.simpleString(),
+                got=now.simpleString(),
+                remedy="give the changed stream another name; or run it as it was, and end the subscription "
+                "with drivetrain unsubscribe",
+            )
+
+
+def _schema_file(channel: str) -> DurableFile:
+    return DurableFile(
+        Path(channel) / "schema",
+        "the columns of a stream that another application reads",
+        if_damaged="delete it, and see to it that the columns have not changed",
+        if_full="make room, and run the same command again: it continues where it stopped",
+    )

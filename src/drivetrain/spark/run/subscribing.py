@@ -40,21 +40,14 @@ from drivetrain.runtime.control_requests import (
 from drivetrain.runtime.control_socket import NobodyListensError
 from drivetrain.runtime.find_application import directory_of
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.subscription_check import producer_of, require_in_force
 from drivetrain.runtime.subscription_note import SubscriptionNote, forget_note, read_note, write_note
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from drivetrain.api.graph import Graph
     from drivetrain.config import Config
 
 _LOOK_S: Final = 0.2
-
-
-class StartedOverError(UserError):
-    """The other application has started over, or has ended the subscription."""
-
-    code = "subscription-over"
 
 
 @dataclass(frozen=True)
@@ -102,45 +95,8 @@ def end_subscriptions(graph: Graph, rundir: RunDirectory, ids: Iterable[str] | N
             note = read_note(rundir.source(id))
         if note is not None:
             with suppress(DrivetrainError):  # it does not run: drivetrain unsubscribe ends it later
-                ask_to_unsubscribe(_directory(note), rundir.app_id, id)
+                ask_to_unsubscribe(producer_of(note), rundir.app_id, id)
             forget_note(rundir.source(id))
-
-
-def require_in_force(note: SubscriptionNote, id: str) -> None:
-    """Raise StartedOverError when the other application does not keep its stream for this source any more."""
-    producer = _directory(note)
-    in_force = producer.versions.last_readable()
-    known = () if in_force is None else in_force.subscriptions
-    if any((record.id, record.key) == (note.id, note.key) for record in known):
-        if producer.channel(_name(note)) == note.channel:
-            return
-        got = "it was replayed from a timestamp, and its results are new ones"
-    elif in_force is None:
-        got = "it has no state"
-    else:
-        got = "it has started over, or has ended the subscription"
-    raise StartedOverError(
-        f"application {note.app_id} does not keep its stream {note.stream} for this application any more",
-        where=id,
-        expected="the subscription with which this application has begun",
-        got=got,
-        remedy="start this application over with --fresh: it subscribes again",
-    )
-
-
-def _name(note: SubscriptionNote) -> str:
-    return note.channel.rpartition("/")[2]
-
-
-def _directory(note: SubscriptionNote) -> RunDirectory:
-    from pathlib import Path
-
-    from drivetrain.runtime.run_notes import known_in
-
-    home: Path = Path(note.home)
-    known = known_in(home)
-    name, settings = str(known.get("application", "")), dict(known.get("settings", {}))
-    return RunDirectory(str(home.parent), name or home.name.rpartition("-")[0], settings)
 
 
 def _subscribed(
@@ -213,7 +169,14 @@ def _noted(
     id: str, source: ApplicationStream, rundir: RunDirectory, producer: RunDirectory, given: Subscribed
 ) -> SubscriptionNote:
     note = SubscriptionNote(
-        producer.app_id, str(producer.path), source.stream, given.id, given.key, given.channel, given.schema
+        producer.app_id,
+        str(producer.path),
+        source.stream,
+        given.id,
+        given.key,
+        given.channel,
+        given.schema,
+        producer.writers,
     )
     write_note(rundir.source(id), note)
     return note
