@@ -29,8 +29,8 @@ class SubscriptionNote(msgspec.Struct, frozen=True):
     """A subscription to the stream `stream` of the application `app_id`, whose state directory is `home`.
 
     `id` is the processor of the subscription there, `key` distinguishes it from earlier ones of the same
-    reader; `channel` is the place of its channel, and `schema` is Spark's, as JSON, of the messages. `writers` may
-    write in its state directory.
+    reader; `channel` is the place of its channel, and `schema` is Spark's, as JSON, of the messages.
+    `writers` may write in its state directory.
     """
 
     app_id: str

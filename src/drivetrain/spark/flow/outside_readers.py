@@ -118,6 +118,11 @@ class OutsideReaders:
         with self._lock:
             self._of.pop(id, None)
 
+    def ids(self) -> list[str]:
+        """The channels."""
+        with self._lock:
+            return list(self._of)
+
     def __contains__(self, id: object) -> bool:
         return id in self._of
 

@@ -50,6 +50,7 @@ from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
 from drivetrain.spark.flow.flow_actor import FlowController, nobody_else
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
+from drivetrain.spark.repair.outside_repairs import OutsideRepairs
 from drivetrain.spark.repair.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
@@ -242,7 +243,8 @@ def assembled(
     fragments = FragmentChanges(execution, drivers, drive, clock, checkpoints)
     changes = LiveChanges(execution, drivers, fragments)
     notices.extend(notices_of_changed(execution.versions))
-    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes)
+    repairs = OutsideRepairs(drivers, recovery)
+    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes, repairs)
 
 
 def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, started_s: float) -> RunResult:
@@ -257,6 +259,7 @@ def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, sta
 def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
     with ExitStack() as ends:  # all are stopped, even if one of them cannot be
         ends.callback(loop.changes.close)
+        ends.callback(loop.repairs.close)
         for driver in loop.drivers.values():
             ends.callback(driver.stop)
         loop.start()
