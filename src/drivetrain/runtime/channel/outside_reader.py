@@ -91,12 +91,13 @@ class OutsideReader:
 
         Returns those that were dropped. Without waiting: none while the reader is planning.
         """
-        if not self._lock.take():
+        wanted = list(numbers)
+        if not wanted or not self._lock.take():
             return []
         done: list[int] = []
         try:
             planned = self.planned()
-            for number in numbers:
+            for number in wanted:
                 if number >= planned:
                     self._drop(number)
                     done.append(number)

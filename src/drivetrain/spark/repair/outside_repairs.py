@@ -1,97 +1,30 @@
-"""Repairs of channels that another application reads: the reader asks, the producer's side repairs.
+"""Repairs of channels that another application reads, in the process that writes them.
 
-Problem: a subscriber repairs a channel from its producer's checkpoint, with the code that wrote it. Another
-application has neither.
+Design: `outside_damage` has the files by which a reader asks. The process that runs the producer looks for
+them, and repairs in a thread of its own while the producer's query runs on. What if we die here: the request
+stays, and whoever runs the producer next repairs.
 
-    <channel>/repair-wanted     the first entry that the reader has not taken: written by the reader, deleted
-                                when everything from there on is whole
-    <channel>/repair-refused    why it cannot be repaired
-
-Design: the reader finds what is damaged, writes what it wants, and waits. The process that runs the producer
-looks for such files, and repairs in a thread of its own while the producer's query runs on.
-
-What if we die here: the file stays, and whoever runs the producer next repairs.
-
-Invariants:
-
-1. A reader continues only when every entry from its position on can be read.
-
-Called by `repair` (the reader) and by `embedded_loop` (the producer).
+Called by `embedded_loop`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.api.application_stream import ApplicationStream
-from drivetrain.core.channel.channel_log import TrimmedError
-from drivetrain.core.plan.plan import Plan
 from drivetrain.durable import write_whole
-from drivetrain.runtime.channel.segments import MessageLossError, verified
-from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.subscription_note import read_note
-from drivetrain.spark.repair.rerun_batch import LostForGoodError
-from drivetrain.spark.repair.steps import Steps, wait_done
+from drivetrain.spark.repair.outside_damage import REFUSED, WANTED
+from drivetrain.spark.repair.steps import wait_done
 
 if TYPE_CHECKING:
-    from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.repair.recovery import Recovery
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
-_WANTED: Final = "repair-wanted"
-_REFUSED: Final = "repair-refused"
 _LOOK_S: Final = 1.0
-
-
-def outside_channel(plan: Plan, rundir: RunDirectory, id: str) -> Path | None:
-    """The channel of another application that an input reads; None for other inputs."""
-    node = plan.graph.nodes.get(id)
-    if node is None or not isinstance(node.operation.stream_source, ApplicationStream):
-        return None
-    note = read_note(rundir.source(id))
-    return None if note is None else Path(note.channel)
-
-
-def repaired_by_producer(id: str, channel: Path, first: int, tell: Callable[[str], None]) -> Steps[int]:
-    """Have the other application repair its channel from entry `first` on; how many entries were damaged.
-
-    Raises LostForGoodError when it cannot.
-    """
-    damaged = _damaged(channel, first)
-    if not damaged:
-        return 0
-    wanted, refused = channel / _WANTED, channel / _REFUSED
-    refused.unlink(missing_ok=True)
-    write_whole(wanted, str(first).encode())
-    tell(f"{id} waits until the other application has repaired entries {', '.join(map(str, damaged))}")
-    while wanted.exists():
-        yield
-    if refused.exists() or _damaged(channel, first):
-        raise LostForGoodError(
-            "messages of another application's stream are lost, and it cannot repair them",
-            where=f"{id} ({channel})",
-            got=refused.read_text() if refused.exists() else None,
-            remedy="restore the files from a backup, or start this application over with --fresh",
-        )
-    return len(damaged)
-
-
-def _damaged(channel: Path, first: int) -> list[int]:
-    store = ChannelStore(str(channel))
-    numbers = store.numbers()
-    found = []
-    for number in range(first, max(numbers, default=-1) + 1):
-        try:
-            for segment in store.read_entry(number).segments:
-                verified(store.files, segment)
-        except (MessageLossError, TrimmedError):
-            found.append(number)
-    return found
 
 
 class OutsideRepairs:
@@ -114,7 +47,7 @@ class OutsideRepairs:
             query = driver.query
             for id in query.flow.outside.ids():
                 place = Path(query.branches.stores[id].uri)
-                if (place / _WANTED).exists():
+                if (place / WANTED).exists():
                     self._begin(driver.fragment, id, place)
                     return
 
@@ -127,16 +60,16 @@ class OutsideRepairs:
     def _begin(self, fragment: str, id: str, place: Path) -> None:
         def repair() -> None:
             try:
-                first = int((place / _WANTED).read_text())
+                first = int((place / WANTED).read_text())
                 steps = self._recovery.mend_outside(fragment, id, first)
                 wait_done(steps, self._given_up.is_set, f"fragment {fragment}")
             except Exception as error:  # noqa: BLE001 - told to the reader, which must not wait for ever
                 if self._given_up.is_set():
                     return
                 with suppress(OSError):
-                    write_whole(place / _REFUSED, str(error).encode())
+                    write_whole(place / REFUSED, str(error).encode())
             with suppress(OSError):
-                (place / _WANTED).unlink(missing_ok=True)
+                (place / WANTED).unlink(missing_ok=True)
 
         self._underway = threading.Thread(target=repair, name=f"repairing-{id}", daemon=True)
         self._underway.start()

@@ -56,7 +56,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end
-from drivetrain.spark.repair.outside_repairs import outside_channel, repaired_by_producer
+from drivetrain.spark.repair.outside_damage import outside_channel, repaired_by_producer
 from drivetrain.spark.repair.rerun_batch import BatchAgain, LostForGoodError
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.session.offset_log import batch_numbers, committed
