@@ -5,7 +5,7 @@ stops and changes on its own. Written to files between them it would lose its cl
 
 The design: a source names the application and one of its processors. The other application keeps what that
 processor emits in a channel until this one has read it, with its clock. What happens when this one is slow or
-away is said here: the other application waits, or the oldest messages are dropped and counted.
+away is declared here: the other application waits, or the oldest messages are dropped and counted.
 
 Invariants:
 

@@ -11,7 +11,7 @@ Invariants:
 
 1. A graph that is carried over has every subscription in force, or is refused, or the user has given it up.
 
-Called by `execution`, `change_proposal` and `subscribers`, and by the commands that change an application.
+Called by `preparing`, `change_proposal` and `subscribers`, and by the commands that change an application.
 """
 
 from __future__ import annotations

@@ -128,15 +128,15 @@ class OutsideReaders:
 
     def wait_room(self, given_up: Callable[[], bool], blocked_by: Callable[[str | None], None]) -> None:
         """Wait until a batch may begin, or `given_up()`; `blocked_by` gets whom it waits for."""
-        told = False
+        is_reported = False
         while (full := self._full()) is not None and not given_up():
             blocked_by(full)
-            if not told:
+            if not is_reported:
                 self._tell(
                     f"batches wait for {full}: {show_size_bytes(self._keep_bytes)} are kept for it that it "
                     "has not read; run it, or end its subscription with drivetrain unsubscribe"
                 )
-            told = True
+            is_reported = True
             time.sleep(LOOK_S)
         with self._lock:
             for outside in self._of.values():

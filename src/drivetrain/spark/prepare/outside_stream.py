@@ -10,7 +10,7 @@ Invariants:
 
 1. Nothing but positions and plans of batches is written to the other application's directory.
 
-Called by `spark.prepare.fragment` and `spark.prepare.whole_windows`.
+Called by `spark.prepare.fragment`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class OutsideRepairs:
                 first = int((place / WANTED).read_text())
                 steps = self._recovery.mend_outside(fragment, id, first)
                 wait_done(steps, self._given_up.is_set, f"fragment {fragment}")
-            except Exception as error:  # noqa: BLE001 - told to the reader, which must not wait for ever
+            except Exception as error:  # noqa: BLE001 - reported to the reader, which must not wait for ever
                 if self._given_up.is_set():
                     return
                 with suppress(OSError):

@@ -2,7 +2,7 @@
 
 Design: a subscription is a change of the graph like any other: a processor behind the stream, whose messages
 go into a channel. So it is compiled, recorded and on trial, and the fragments around it do not notice. The
-reader is told where the channel is, and reads it without asking this process again.
+reader gets the place of the channel, and reads it without asking this process again.
 
 What if we die here: before the version is recorded nothing has changed, and the reader asks again; after it
 the next process writes the channel.

@@ -15,7 +15,7 @@ Invariants:
 
 1. A state continues only with the channel that it began with.
 
-Called by `execution`, and by `starting_fragments` for a source that a change adds.
+Called by `preparing`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _subscribed(
     id: str, source: ApplicationStream, rundir: RunDirectory, config: Config, waiting: Waiting | None
 ) -> SubscriptionNote:
     wanted = SubscriptionWanted(rundir.app_id, id, source.stream, source.drop_after_ms, starts_over=True)
-    told = ""
+    reported = ""
     while True:
         try:
             producer = directory_of(source.application, config)
@@ -125,9 +125,9 @@ def _subscribed(
                 remedy="start it with drivetrain run, and try again",
             ) from None
         text = f"waits for application {source.application}, to read its stream {source.stream}: {why}"
-        if text != told:
+        if text != reported:
             waiting.tell(f"{id} {text}")
-            told = text
+            reported = text
         if waiting.is_given_up():
             raise UnavailableError(f"stopped while it {text}", where=id)
         time.sleep(_LOOK_S)
