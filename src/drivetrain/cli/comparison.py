@@ -30,6 +30,7 @@ STYLES: Final = {
     Fate.KEPT: "dim",
     Fate.SWAPPED: "yellow",
     Fate.STARTED: "green",
+    Fate.RESTARTED: "yellow",
     Fate.STOPPED: "magenta",
     Fate.DRAINED: "magenta",
     Fate.AFTER_STOP: "bold yellow",
