@@ -214,11 +214,17 @@ def test_code_of_a_trunk_and_of_a_table_that_it_reads_changes_only_after_a_stop(
 def test_stateless_processors_before_a_state_come_and_go_and_the_query_restarts() -> None:
     def counting(*before: Node) -> GraphVersion:
         last = before[-1].id if before else "read"
-        return version(graph(node("read", read()), *before, node("counted", aggregate(), last)))
+        counted = node("counted", aggregate(), last)
+        return version(graph(node("read", read()), *before, counted, node("out", write(), "counted")))
 
     more = node("clean", filter_(), "read")
     found = difference(counting(), counting(more))
-    assert fates(found) == {"read": Fate.KEPT, "clean": Fate.RESTARTED, "counted": Fate.RESTARTED}
+    assert fates(found) == {
+        "read": Fate.KEPT,
+        "clean": Fate.RESTARTED,
+        "counted": Fate.RESTARTED,
+        "out": Fate.KEPT,
+    }
     back = difference(counting(more), counting())
     assert fates(back)["clean"] is Fate.STOPPED
     assert "the query of counted restarts" in next(c.why for c in back.changes if c.id == "clean")
@@ -228,12 +234,9 @@ def test_stateless_processors_before_a_state_come_and_go_and_the_query_restarts(
 
 def test_the_inputs_of_a_join_keep_their_places() -> None:
     def joining(left: str, right: str) -> GraphVersion:
-        nodes = (
-            node("one", read()),
-            node("other", read()),
-            node("both", JoinStream(("value",), 1000, "inner"), left, right),
-        )
-        return version(graph(*nodes))
+        join = node("both", JoinStream(("value",), 1000, "inner"), left, right)
+        out = node("out", write(), "both")
+        return version(graph(node("one", read()), node("other", read()), join, out))
 
     found = difference(joining("one", "other"), joining("other", "one"))
     assert [change.id for change in found.refused] == ["both"]
