@@ -35,8 +35,8 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others, opened_savepoint
-from drivetrain.spark.checkpoints.publishing import publish_prepared
 from drivetrain.spark.checkpoints.restoring import restore_lost
+from drivetrain.spark.connector.publishing import publish_prepared
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
