@@ -130,7 +130,7 @@ class FragmentDriver:
         self._recovering = self._begin(self.fragment, self._recovery.recover(self.query, failure))
 
     def restart(self, ready: Callable[[FragmentQuery], None]) -> None:
-        """Let another query follow, compiled anew, of which `ready` is told before it starts.
+        """Let another query follow, compiled again; `ready` receives it before it starts.
 
         The query is drained, and all its batches are committed.
         """

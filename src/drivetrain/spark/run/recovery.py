@@ -86,7 +86,7 @@ class Recovery:
         return successor
 
     def restarted(self, query: FragmentQuery, ready: Callable[[FragmentQuery], None]) -> Steps[FragmentQuery]:
-        """Make the successor of a query that was drained, compiled anew; `ready` is told of it."""
+        """Make the successor of a query that was drained, compiled again; `ready` receives it."""
         query.stop()
         yield from ()
         with self._compiling:
