@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shell_world import World
 
 REFUSALS = (
+    "a query restarts between two batches, not at a time of the messages",
     "nothing changes",
     "another change of the application is under way",
     "the application is stopping",

@@ -38,13 +38,13 @@ from drivetrain.spark.batch.newest_bound import NewestBound
 from drivetrain.spark.batch.newest_record import NewestRecord
 from drivetrain.spark.batch.query_engine import RunningQuery
 from drivetrain.spark.batch.query_figures import QueryFigures
+from drivetrain.spark.batch.query_flow import QueryFlow
 from drivetrain.spark.batch.query_inputs import QueryInputs
 from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.batch.query_versions import QueryVersions
 from drivetrain.spark.batch.skipped_batches import left_out
-from drivetrain.spark.checkpoints.publishing import RollingSinks
-from drivetrain.spark.flow.query_flow import QueryFlow
+from drivetrain.spark.connector.publishing import RollingSinks
 from drivetrain.spark.session.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.session.spark_errors import translated
 
@@ -156,6 +156,11 @@ class FragmentQuery:
     def has_failed(self) -> bool:
         """Whether there is an error, of a batch or from outside."""
         return self.error is not None
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether it has ended because it was asked to drain."""
+        return isinstance(self.error, DrainedError)
 
     def forget_error(self) -> None:
         """Ignore an error of the last batch: the query has ended as it should."""

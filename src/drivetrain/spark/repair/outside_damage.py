@@ -13,7 +13,7 @@ Invariants:
 
 1. A reader continues only when every entry from its position on can be read.
 
-Called by `repair`; `outside_repairs` answers.
+Called by `repair`; `spark.run.outside_repairs` answers.
 """
 
 from __future__ import annotations

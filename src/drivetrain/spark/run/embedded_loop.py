@@ -35,10 +35,10 @@ from drivetrain.core.job.run_progress import (
 )
 from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.batch.fragment_query import FragmentQuery
-from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
-from drivetrain.spark.repair.outside_repairs import OutsideRepairs
 from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.outside_repairs import OutsideRepairs
+from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 
 SETTLE_MS = 10_000
@@ -86,7 +86,11 @@ class EmbeddedLoop:
         self.changes.resume()
         for driver in list(self.drivers.values()):
             self._tell_state(driver.query)
-            driver.start()
+            try:
+                driver.start()
+            except Exception as error:
+                if not self.changes.goes_back(driver, error):
+                    raise
             self._tell_state(driver.query)
 
     def step(self, now_ms: int) -> RunOutcome | None:

@@ -1,36 +1,22 @@
-"""An application in one process: prepares it, compiles and runs its fragments one by one, concludes it.
+"""An application in one process: the parts that its fragments share, and the query of each attempt.
 
 Problem: `drivetrain run` runs all fragments of an application in one process, a cluster runs them in several,
-each restarted alone. Both must check the same things before anything is written and run a fragment in the
-same way.
+each restarted alone. Both must run a fragment in the same way.
 
-Design: `prepare` processes all of the application: it compiles every fragment and checks every source and
-sink before the application's state begins. Only one process does that. Others `join`: of the fragments that
-they do not run they need only the schemas of the channels, which are stored in the state directory. Both
-return an `Execution`, which makes a `FragmentQuery` for each attempt of a fragment.
-
-What if we die here: `prepare` leaves nothing that counts before `begin`, at its end; everything else is in
-Spark's checkpoints, sinks and channels, which skip what they have.
+Design: an `Execution`, which `preparing` makes, compiles a `FragmentQuery` for each attempt of a fragment.
 
 Invariants:
 
-1. Nothing is written to a sink or a channel before every fragment has compiled.
-2. An attempt is compiled from the current state directory; one that was compiled while preparing is used only
+1. An attempt is compiled from the current state directory; one that was compiled while preparing is used only
    if no process has run the fragment since.
 
-Called by `embedded` and by the cluster's executor.
+Called by `preparing`, by `embedded` and by the cluster's executor.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import time
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.types import StructType
 
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.graph_version import GraphVersion
@@ -38,7 +24,6 @@ from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.branches import Branches, channel_store
@@ -53,16 +38,12 @@ from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.largest_batches import largest_batches
-from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
-from drivetrain.spark.prepare.replay_filter import replay_in
-from drivetrain.spark.run.host import SPARK, Host
+from drivetrain.spark.prepare.opened_sinks import OpenSinks
+from drivetrain.spark.run.host import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from drivetrain.api.application import Application
-    from drivetrain.config import Config
-    from drivetrain.core.job.run_progress import RunResult
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.batch.query_engine import QueryEngine
     from drivetrain.spark.batch.query_part import CheckpointPart
@@ -89,6 +70,8 @@ class Execution:
     """The version of the graph that it was prepared with; None where another process has prepared it."""
     versions: ApplicationVersions | None = None
     """The versions of the graph between which its fragments can go over, where that can be done."""
+    first_version: Callable[[str], CompileContext | None] | None = None
+    """What the next query of a fragment is compiled with in place of the version in force, if anything."""
     leaving: dict[str, CompileContext] = field(default_factory=dict)
     """What fragments that leave the application are compiled with, by fragment."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
@@ -110,9 +93,10 @@ class Execution:
         continues those counts.
         """
         before, query = self._compiled.pop(id, ("", None))
-        if query is not None and counts is None and mark in (None, before):
+        earlier = None if self.first_version is None or id in self.leaving else self.first_version(id)
+        if query is not None and counts is None and mark in (None, before) and earlier is None:
             return self._with_versions(query)
-        context = self.context_of(id)  # read once: a change may come into force meanwhile
+        context = earlier or self.context_of(id)  # read once: a change may come into force meanwhile
         known = {fragment.id: fragment for fragment in context.plan.fragments}
         if id not in known:
             raise GraphError(
@@ -201,54 +185,3 @@ class Execution:
         own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)
         query.checkpoints = self.part(own)
         return query
-
-
-def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook, host: Host = SPARK) -> Execution:
-    """An application that another process has prepared (`rundir.preparation`); `rundir` is shared."""
-    execution = execution_of(plan, rundir, config, open_sinks(plan, rundir, config), flow, host)
-    for id, schema in rundir.preparation.schemas.items():
-        execution.context.schemas[id] = StructType.fromJson(schema)
-    return execution
-
-
-def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
-    """Compile everything, to have Spark analyse it; `rundir` is a scratch directory."""
-    execution = execution_of(plan, rundir, config, open_sinks(plan, rundir, config))
-    execution.compile_all()
-    return execution.context
-
-
-def printed_by_hooks(application: Application, result: RunResult) -> str:
-    """Call the `when_finished` hooks of an application; returns their output. Raises their errors."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        application.call_finish_hooks(result)
-    return printed.getvalue()
-
-
-def finish(rundir: RunDirectory, result: RunResult) -> None:
-    """Record in the state directory that the application has finished."""
-    rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
-
-
-def execution_of(
-    plan: Plan,
-    rundir: RunDirectory,
-    config: Config,
-    sinks: OpenSinks,
-    flow: FlowBook | None = None,
-    host: Host = SPARK,
-) -> Execution:
-    """The parts that the fragments of an application share; nothing is compiled yet."""
-    engine = host.engine(plan, config)
-    replay = replay_in(plan.graph, rundir.life)
-    context = CompileContext(
-        engine.spark,
-        plan,
-        rundir,
-        config,
-        run_id=uuid.uuid4().hex,
-        replay=replay,
-        transactional=makes_checkpoints(plan, config),
-    )
-    return Execution(context, engine, sinks, flow or FlowBook(config), host.part)

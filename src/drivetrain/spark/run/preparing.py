@@ -1,24 +1,33 @@
-"""Prepares an application to run: checks and compiles everything before its state begins or continues.
+"""Prepares an application for this process before its first batch, and concludes it.
 
-Problem: half a state is worse than none. An error in the graph, a source or a sink, or a column that does not
-fit, must leave everything as it was.
+Problem: everything of an application has to be checked before anything of it is written, by one process, even
+if several run its fragments.
 
-Design: only one process prepares an application, with the lock of its state directory. It deletes, restores
-or takes over a state if that is asked for, compiles every fragment, and then notes what runs: that step
-begins the state. Subscriptions of other applications are taken over from the version in force; streams of
-other applications are subscribed to before anything is compiled, because their columns come from there.
+Design: `prepare` processes all of the application: it compiles every fragment and checks every source and
+sink before the application's state begins. Only one process does that. Others `join`: of the fragments that
+they do not run they need only the schemas of the channels, which are stored in the state directory. Both
+return an `Execution`.
 
-What if we die here: see `execution`.
+What if we die here: `prepare` leaves nothing that counts before `begin`, at its end.
 
-Called by `embedded`, by `testing` and by the cluster's executor.
+Invariants:
+
+1. Nothing is written to a sink or a channel before every fragment has compiled.
+
+Called by `embedded` and by the cluster's executor.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import secrets
+import time
+import uuid
 from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.sql.types import StructType
 
 from drivetrain.api.written_out import notice, written_out
 from drivetrain.code.fingerprint import fingerprint
@@ -28,18 +37,21 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others, opened_savepoint
-from drivetrain.spark.checkpoints.publishing import publish_prepared
 from drivetrain.spark.checkpoints.restoring import restore_lost
+from drivetrain.spark.connector.publishing import publish_prepared
 from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
-from drivetrain.spark.prepare.opened_sinks import open_sinks
-from drivetrain.spark.prepare.replay_filter import replay_from
+from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
+from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
 from drivetrain.spark.run.host import SPARK, Host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from drivetrain.api.application import Application
     from drivetrain.config import Config
+    from drivetrain.core.job.run_progress import RunResult
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.connector.sink import SinkWriter
 
@@ -47,7 +59,7 @@ if TYPE_CHECKING:
 from drivetrain.core.change.subscriptions import carried_over
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.runtime.leftovers import delete_leftovers
-from drivetrain.spark.run.execution import Execution, execution_of
+from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.subscribers import require_same_columns
 from drivetrain.spark.run.subscribing import Waiting, end_subscriptions, subscribe
 
@@ -69,9 +81,9 @@ def prepare(
 
     This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
     `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
-    from the savepoint at that place. `version` is the record of the plan, if there is one. It waits for other
-    applications, whose streams it reads, as `waiting` says (None: not at all). Raises the application's first
-    error: then a first run leaves no state, and an earlier life stays.
+    from the savepoint at that place. `version` is the record of the plan, if there is one. It waits for
+    other applications, whose streams it reads, as `waiting` says (None: not at all). Raises the
+    application's first error: then a first run leaves no state, and an earlier life stays.
     """
     plan, version = with_readers(plan, rundir, config, version, fresh=fresh)
     with opened_savepoint(
@@ -116,15 +128,7 @@ def _begun(
         code = code_if_possible(plan.graph)
     try:
         execution = _prepared(
-            plan,
-            rundir,
-            config,
-            flow,
-            host,
-            waiting,
-            fresh=fresh,
-            replay_from_ms=replay_from_ms,
-            saved=saved,
+            plan, rundir, config, flow, host, waiting, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
         )
         execution.record = rundir.begin(plan, version, code)
         delete_leftovers(rundir, execution.record)
@@ -170,7 +174,7 @@ def _prepared(
         abort_others(sinks)
     restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
     subscribed = subscribe(plan.graph, rundir, config, waiting)
-    execution = execution_of(plan, rundir, config, sinks, flow, host)
+    execution = _started(plan, rundir, config, sinks, flow, host)
     execution.notices += subscribed
     execution.notices += map(notice, written_out(plan.graph, config))
     if restored is not None:
@@ -217,6 +221,56 @@ def _validate_sources(plan: Plan, config: Config) -> None:
     for node in plan.graph.nodes.values():
         if node.operation.any_source is not None:
             check_source(node.operation.any_source, config)
+
+
+def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook, host: Host = SPARK) -> Execution:
+    """An application that another process has prepared (`rundir.preparation`); `rundir` is shared."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config), flow, host)
+    for id, schema in rundir.preparation.schemas.items():
+        execution.context.schemas[id] = StructType.fromJson(schema)
+    return execution
+
+
+def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
+    """Compile everything, to have Spark analyse it; `rundir` is a scratch directory."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
+    execution.compile_all()
+    return execution.context
+
+
+def printed_by_hooks(application: Application, result: RunResult) -> str:
+    """Call the `when_finished` hooks of an application; returns their output. Raises their errors."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        application.call_finish_hooks(result)
+    return printed.getvalue()
+
+
+def finish(rundir: RunDirectory, result: RunResult) -> None:
+    """Record in the state directory that the application has finished."""
+    rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
+
+
+def _started(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    sinks: OpenSinks,
+    flow: FlowBook | None = None,
+    host: Host = SPARK,
+) -> Execution:
+    engine = host.engine(plan, config)
+    replay = replay_in(plan.graph, rundir.life)
+    context = CompileContext(
+        engine.spark,
+        plan,
+        rundir,
+        config,
+        run_id=uuid.uuid4().hex,
+        replay=replay,
+        transactional=makes_checkpoints(plan, config),
+    )
+    return Execution(context, engine, sinks, flow or FlowBook(config), host.part)
 
 
 def with_readers(

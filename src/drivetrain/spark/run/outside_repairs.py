@@ -21,8 +21,8 @@ from drivetrain.spark.repair.outside_damage import REFUSED, WANTED
 from drivetrain.spark.repair.steps import wait_done
 
 if TYPE_CHECKING:
-    from drivetrain.spark.repair.recovery import Recovery
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+    from drivetrain.spark.run.recovery import Recovery
 
 _LOOK_S: Final = 1.0
 
