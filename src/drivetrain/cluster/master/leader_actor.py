@@ -4,7 +4,7 @@ No message ends a term: see `cluster.guarded`. An actor that fails nevertheless,
 core is broken, would restart with the state of the beginning of the term, and so lose every later change.
 Instead, it stops acting and the leader resigns: the next one starts from the registry of a majority.
 
-Called by `application_registry`, `application_manager`, `worker_manager` and `scheduler`: they derive from it.
+Called by `application_registry`, `application_manager`, `worker_manager`, `scheduler`: they derive from it.
 """
 
 from __future__ import annotations
