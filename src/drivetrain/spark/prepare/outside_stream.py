@@ -30,7 +30,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.subscription_check import require_in_force
 from drivetrain.runtime.subscription_note import SubscriptionNote, read_note
 from drivetrain.spark.connector.source import OpenedSource, Position
-from drivetrain.spark.prepare.stored_sources import Ingested
+from drivetrain.spark.prepare.stored_sources import StoredInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -124,8 +124,8 @@ def stream_of(source: ApplicationStream, rundir: RunDirectory, id: str) -> Strea
     return StreamPlace(id, rundir.channel(id), StructType.fromDDL(schema_of(source.schema)))
 
 
-def outside(df: DataFrame, place: StreamPlace, id: str) -> Ingested:
+def outside(df: DataFrame, place: StreamPlace, id: str) -> StoredInput:
     """The stream of the source `id`, read as `df`, in the form of a source that is stored at its end."""
     store = ChannelStore(place.channel)
     nobody = _NotStoredHere()
-    return Ingested(OutsideStream(df, store, id, place.note), nobody, store, nobody)
+    return StoredInput(OutsideStream(df, store, id, place.note), nobody, store, nobody)
