@@ -1,6 +1,6 @@
 """The operation that runs a Task: its hooks, its output type, its state.
 
-Called by `stream` and `application`.
+Called by `stream` and `processor`.
 """
 
 from __future__ import annotations
