@@ -1,4 +1,4 @@
-"""Tells columns that need one message from those that need many: aggregates, and functions over windows.
+"""Tells columns of one message from those that need many: aggregates, orders, and functions over windows.
 
 Problem: `filter(F.sum("n") > 1)` and `select(rank=F.row_number())` look like columns of one message. Spark
 refuses them only when the application starts, in words about its plan.
@@ -30,6 +30,9 @@ _RANKS: Final = frozenset(
     "row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value".split()  # noqa: SIM905
 )
 """Functions that Spark only has with OVER."""
+_ORDERS: Final = frozenset(
+    "asc asc_nulls_first asc_nulls_last desc desc_nulls_first desc_nulls_last".split()  # noqa: SIM905
+)
 _WINDOWS: Final = {"window": "tumbling", "session_window": "session"}
 _SAME_NAMES: Final = frozenset({"any", "some"})
 """Aggregates whose names are also a part of `x LIKE ANY (...)`."""
@@ -43,6 +46,8 @@ def require_of_one_message(column: Column) -> None:
             _require_text(str(part.args[0]))
         elif kind == "function" and name in _AGGREGATES:
             raise _aggregates(str(part))
+        elif name in _ORDERS:
+            raise _order(str(part))
         elif (kind, name) == ("method", "over") or (kind == "function" and name in _RANKS):
             raise _ranks(str(part))
 
@@ -94,6 +99,15 @@ def _aggregates(got: str) -> GraphError:
         "this aggregates messages, and the operator takes one at a time",
         where=str(caller()),
         expected='group_by("key").window(...).aggregate(total=agg.sum("n"))',
+        got=got,
+    )
+
+
+def _order(got: str) -> GraphError:
+    return GraphError(
+        "this is an order, and the operator takes a value",
+        where=str(caller()),
+        expected='top(n, by="price") for the largest, top(n, by="-price") for the smallest',
         got=got,
     )
 

@@ -51,7 +51,9 @@ class PassingOperators(Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise other_word(self, name, STREAM_WORDS)
+            error = other_word(self, name, STREAM_WORDS)
+            error.add_note(f"A column of a stream is written col({name!r}).")
+            raise error
 
         def __getitem__(self, name: str) -> Any:
             raise TypeError(f"a stream has no columns of its own: write col({name!r})")

@@ -6,7 +6,7 @@ Called by `stream` and `application`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph_builder import GraphBuilder
@@ -44,6 +44,12 @@ class Table:
         self._app = app
         self.id = id
         self._refreshed = refreshed
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            words = "a table is for joins: stream.join(table, on=...), and operators after that"
+            raise AttributeError(f"Table has no {name!r}: {words}")
 
 
 def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:

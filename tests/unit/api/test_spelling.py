@@ -118,7 +118,16 @@ def exist(words: str, *places: Any) -> bool:
     return True
 
 
+def test_a_table_is_only_joined(rows: Stream[Any]) -> None:
+    table = rows._app.table(sources.items([(1,)], schema="id bigint"))
+    with pytest.raises(AttributeError, match=r"Table has no 'filter'.*stream.join\(table"):
+        table.filter("id > 1")  # type: ignore[attr-defined]
+
+
 def test_a_stream_is_no_table_of_columns(rows: Stream[Any]) -> None:
+    with pytest.raises(AttributeError) as refused:
+        rows.id_of  # type: ignore[attr-defined]  # noqa: B018 - it raises
+    assert refused.value.__notes__ == ["A column of a stream is written col('id_of')."]
     with pytest.raises(TypeError, match=r"write col\('n'\)"):
         rows["n"]  # type: ignore[index]
     with pytest.raises(TypeError, match="not iterable"):
@@ -133,6 +142,7 @@ def test_a_stream_is_no_table_of_columns(rows: Stream[Any]) -> None:
         (lambda s: s.select(x=F.coalesce(F.count_distinct("id"), F.lit(0))), "takes one at a time"),
         (lambda s: s.with_columns(x=F.row_number()), "all messages of a group.*top"),
         (lambda s: s.with_columns(x="lag(id) OVER (ORDER BY ts)"), "all messages of a group.*top"),
+        (lambda s: s.window(windows.tumbling("1 h")).top(1, by=col("id").desc()), "is an order.*-price"),
         (lambda s: s.group_by(F.window("ts", "1 hour")), "no keys here.*windows.tumbling"),
         (lambda s: s.group_by(w="session_window(ts, '1 hour')"), "no keys here.*windows.session"),
         (lambda s: s.group_by("id").aggregate(F.sum("id")), r"a name for each column.*aggregate\(total="),
