@@ -157,6 +157,11 @@ class FragmentQuery:
         """Whether there is an error, of a batch or from outside."""
         return self.error is not None
 
+    @property
+    def has_drained(self) -> bool:
+        """Whether it has ended because it was asked to drain."""
+        return isinstance(self.error, DrainedError)
+
     def forget_error(self) -> None:
         """Ignore an error of the last batch: the query has ended as it should."""
         self.error = None

@@ -69,6 +69,7 @@ class TrunkCompiler:
         self.observed: list[str] = []
         self.skipping: list[str] = []
         self.clock_paths: dict[str, str] = {}
+        self._state_inputs: list[Frame] = []
 
     @property
     def clock_path(self) -> str:
@@ -109,6 +110,7 @@ class TrunkCompiler:
             tuple(self.observed),
             tuple(self.skipping),
             self.clock_paths,
+            lambda: tuple(frame.resolved().df.schema for frame in self._state_inputs),
         )
 
     # -- inputs ------------------------------------------------------------------------------------
@@ -305,8 +307,9 @@ class TrunkCompiler:
         return with_newest_observed(frame, node.id, newest_name(node.id), self.plan.graph, self.sources)
 
     def _stateful(self, node: Node) -> StatefulPlan:
-        note_operator(self.directory, node)
-        inputs = [self._input(node, i) for i in range(len(node.inputs))]
+        if self.query_directory == self.directory:
+            note_operator(self.directory, node)
+        inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
         return compile_stateful(node, inputs, self.context.surroundings(node.id, pictures=self._pictures))
 
     @property

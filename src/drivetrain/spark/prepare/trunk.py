@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from drivetrain.core.plan.plan import Plan
 
@@ -46,6 +47,8 @@ class Trunk:
     """Where the clock of a single input is published, by the processor that assigns its event time.
 
     Sources with partitions have one; so has every input that can be silent in a trunk with several clocks."""
+    reads: Callable[[], tuple[StructType, ...]] = tuple
+    """The columns of each input of the stateful processor; Spark analyses them when it is called."""
 
     @property
     def only_at_end(self) -> bool:
