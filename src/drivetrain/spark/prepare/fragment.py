@@ -39,7 +39,7 @@ from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.prepare.source_store import Retention
-from drivetrain.spark.prepare.stored_sources import Begin, Ingested, ingested, is_ingested
+from drivetrain.spark.prepare.stored_sources import Begin, StoredInput, must_be_stored, open_stored
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.state.state_description import note_operator
@@ -58,7 +58,7 @@ class TrunkCompiler:
         self.plan = context.plan
         self.frames: dict[str, Frame] = {}
         self.sources: dict[str, OpenedSource] = {}
-        self.stored: dict[str, Ingested] = {}
+        self.stored: dict[str, StoredInput] = {}
         self.inputs: list[str | None] = []
         self._channels: dict[str, DataFrame] = {}
         self._read_channels: dict[tuple[str, bool], Frame] = {}
@@ -150,7 +150,7 @@ class TrunkCompiler:
     def _read(self, node: Node) -> Frame:
         source, declared = node.operation.stream_source, node.operation.assigned_time
         assert source is not None
-        if is_ingested(source):
+        if must_be_stored(source):
             follows = event_time_follows(self.plan.graph, node.id, self.fragment.processors)
             by_arrival = declared is None and not follows
             stored = self._ingested(node, by_arrival=by_arrival)
@@ -182,10 +182,10 @@ class TrunkCompiler:
         # Punctuations enter here, before a flat map multiplies the rows that Spark must process.
         return self._with_clock(frame, None)
 
-    def _ingested(self, node: Node, *, by_arrival: bool) -> Ingested:
+    def _ingested(self, node: Node, *, by_arrival: bool) -> StoredInput:
         source = node.operation.stream_source
-        assert is_ingested(source)
-        stored = ingested(
+        assert must_be_stored(source)
+        stored = open_stored(
             self.context.spark,
             source,
             self.context.rundir.store(node.id),

@@ -17,7 +17,7 @@ from drivetrain.core.plan.plan import Plan
 if TYPE_CHECKING:
     from drivetrain.spark.compile.frame import Frame
     from drivetrain.spark.connector.source import OpenedSource
-    from drivetrain.spark.prepare.stored_sources import Ingested
+    from drivetrain.spark.prepare.stored_sources import StoredInput
 
 
 CLOCK: Final = "clock"
@@ -38,7 +38,7 @@ class Trunk:
     inputs: tuple[str | None, ...]
     sources: Mapping[str, OpenedSource]
     frame: Callable[[DataFrame], Frame]
-    stored: Mapping[str, Ingested]
+    stored: Mapping[str, StoredInput]
     observed: tuple[str, ...] = ()
     """The processors in the trunk whose event time is observed there, under the name of `newest_name`."""
     skipping: tuple[str, ...] = ()
