@@ -60,7 +60,7 @@ class StoredSource(OpenedSource):
 
 
 @dataclass(frozen=True)
-class Ingested:
+class StoredInput:
     """A source with its store: start `ingest` before the query that reads `opened`."""
 
     opened: OpenedSource
@@ -69,7 +69,7 @@ class Ingested:
     kept: Retention
 
 
-def is_ingested(source: object) -> TypeGuard[Items | Socket]:
+def must_be_stored(source: object) -> TypeGuard[Items | Socket]:
     """Whether a source must be stored before it can be read."""
     return isinstance(source, Items | Socket)
 
@@ -82,7 +82,7 @@ class Begin:
     where: str
 
 
-def ingested(
+def open_stored(
     spark: SparkSession,
     source: Items | Socket,
     uri: str,
@@ -93,7 +93,7 @@ def ingested(
     window_bytes: int,
     begin: Begin | None = None,
     **options: str | int,
-) -> Ingested:
+) -> StoredInput:
     """The store of `source` at `uri`, and its stream.
 
     With `by_arrival` the DataFrame has `__ts` (the time of storing) and the store's clock as its watermark;
@@ -122,7 +122,7 @@ def ingested(
     ingest = IngestThreads(rows, _feed(source))
     df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
-    return Ingested(StoredSource(df, source, ingest, reader), ingest, reader, kept)
+    return StoredInput(StoredSource(df, source, ingest, reader), ingest, reader, kept)
 
 
 def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:
