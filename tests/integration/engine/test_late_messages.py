@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 from collections import Counter
 from typing import Any
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 from harness import Harness, at, ms
 
 from drivetrain import Application, Monoid, agg, sources, windows
+from drivetrain.runtime.late_samples import LateMessage, newest_of, samples_below
 
 COLUMNS = [pa.timestamp("us", "UTC"), pa.string(), pa.int64()]
 
@@ -70,3 +73,43 @@ def test_the_same_batches_give_the_same_windows_natively_in_python_and_with_late
     assert contents(drive, "with-late") == native
     assert drive.rows("messages")
     assert len(drive.rows("native")) == len(native), "each window fires once"
+
+
+def test_samples_of_late_messages_show_when_they_were_and_how_far_the_clock_was(drive: Harness) -> None:
+    files = [
+        [(at(1_000), "a", 1), (at(2_000), "a", 2)],
+        [(at(35_000), "a", 3)],
+        [(at(4_000), "ö\n", 4), (at(12_000), "b", 5), (at(36_000), "b", 6)],
+    ]
+    write_files(drive, files)
+    for second, path in enumerate(sorted((drive.directory / "in").iterdir())):
+        os.utime(path, (second, second))  # files are read in the order of their times
+    app = Application("late")
+    for name, window, aggregation in (
+        ("tumbling", windows.tumbling("10 s"), agg.count()),
+        ("sliding", windows.sliding("20 s", "10 s"), agg.count()),
+        ("session", windows.session("10 s"), agg.count()),
+        ("python", windows.tumbling("10 s"), Number()),
+    ):
+        read = app.read(sources.parquet(drive.directory / "in"), name=f"read-{name}")
+        timed = read.event_time("ts", max_disorder="5 s", name=f"time-{name}")
+        drive.sink(timed.group_by("key").window(window).aggregate(step=name, n=aggregation), name)
+    read = app.read(sources.parquet(drive.directory / "in"), name="read-first")
+    first = read.event_time("ts", max_disorder="5 s", name="time-first").deduplicate("key", within="1 s")
+    drive.sink(first, "first")
+    result = drive.run(app, run__max_batch_bytes="1 KiB")
+    counted = {one.processor: one.late for one in result.processors if one.late}
+    assert counted.pop("tumbling") == counted.pop("session") == counted.pop("python") == 2
+    assert counted.pop("sliding") == 3, "one of the two windows of a message"
+    (other,) = counted.values()
+    assert other == 2
+    (state,) = (path for path in (drive.directory / "state").iterdir() if (path / "late-messages").is_dir())
+    found: dict[str, list[LateMessage]] = {}
+    for _, sample in newest_of(samples_below(state), 100):
+        found.setdefault(sample.processor, []).append(sample)
+    assert len(found) == 5
+    for processor, samples in found.items():
+        assert {one.clock_ms for one in samples} == {30_000}, processor
+        assert sorted(one.timestamp_ms for one in samples) == [4_000, 12_000], processor
+        messages = [json.loads(one.message) for one in samples]
+        assert sorted((one["key"], one["n"]) for one in messages) == [("b", 5), ("ö\n", 4)], processor
