@@ -5,8 +5,8 @@ Problem: someone who misses a message must be able to see that it came too late,
 late messages of months filling the disk.
 
 Design: a fragment keeps its newest samples in one durable file, which is written as a whole; a sample has
-the message's beginning. What if we die here: the file has the samples of before, or the new ones; those of the
-batch that was looked at meanwhile are lost, which are samples only. A damaged file is replaced by the
+the message's beginning. What if we die here: the file has the samples of before, or the new ones; those of
+the batch that was looked at meanwhile are lost, which are samples only. A damaged file is replaced by the
 next samples.
 
 Invariants:
@@ -15,7 +15,8 @@ Invariants:
    characters.
 2. The number of a sample is larger than those of all earlier ones of its fragment.
 
-Called by `spark.batch.late_sampler`, which writes; `cli.late_messages` and `console.handlers.late_messages` read.
+Called by `spark.repair.late_sampler`, which writes; `cli.late_messages` and `console.handlers.late_messages`
+read.
 """
 
 from __future__ import annotations

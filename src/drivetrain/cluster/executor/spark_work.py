@@ -60,7 +60,7 @@ from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
 from drivetrain.spark.run.recovery import Recovering, Underway
-from drivetrain.spark.run.results import is_source, outputs
+from drivetrain.spark.run.results import is_source, outputs, printed_by_hooks
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 from drivetrain.spark.session import spark_session as spark_session
 
@@ -278,7 +278,7 @@ class Work:
             )
             spark_execution.finish(rundir, result)
             try:
-                return spark_execution.printed_by_hooks(application, result)
+                return printed_by_hooks(application, result)
             except DrivetrainError:
                 raise
             except Exception as error:

@@ -31,9 +31,9 @@ from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
 from drivetrain.spark.batch.idle_clock import IdleClock
-from drivetrain.spark.batch.late_sampler import LateSampler
 from drivetrain.spark.batch.pipeline import BatchPipeline
 from drivetrain.spark.batch.query_figures import RanBatch
+from drivetrain.spark.batch.query_part import LatePart
 from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.skipped_batches import note_not_begun
 from drivetrain.spark.batch.trimming import Trimming
@@ -62,10 +62,11 @@ class MicroBatchQuery(FragmentQuery):
         )
         self.changes = VersionChanges(self, self.pipeline)
         self.idle_clock = IdleClock(self)
+        self.late: LatePart | None = None
+        """Looks at the late messages of a fragment that can have some; set before it starts."""
         self._begun = False  # whether an output may have part of the running batch
         branches = self.branches
         self._letters = DeadLetterStore(branches.letters, self._keep_letters())
-        self._late = LateSampler(self.engine, self.fragment, branches, self.directory, config)
         self._trimming = Trimming(
             self.fragment.id, self.trunk, self.checkpoint, branches.stores, self.inputs.logs, self._letters
         )
@@ -102,7 +103,8 @@ class MicroBatchQuery(FragmentQuery):
 
     def stop(self) -> None:
         """Stop the query now; the next attempt runs the uncommitted batch again."""
-        self._late.stop()
+        if self.late is not None:
+            self.late.stop()
         super().stop()
 
     # -- a batch, in Spark's thread --------------------------------------------------------------------
@@ -147,8 +149,8 @@ class MicroBatchQuery(FragmentQuery):
             batch = self._planned(df, batch_id)
         outcome = self.pipeline.run(batch, self._note_begun)
         self._take(outcome)
-        if outcome.counts.late:
-            self._late.note(batch_id)
+        if outcome.counts.late and self.late is not None:
+            self.late.note(batch_id)
         self.limit.measured(outcome.taken, outcome.took_ms)
         newest_ms = max(self.clock.newest_ms.values(), default=None)
         work, now_ms = self.counts.user.take_work(), int(time.time() * 1000)
@@ -180,7 +182,6 @@ class MicroBatchQuery(FragmentQuery):
         """Check the query's progress, and finish the fragment when its inputs are read."""
         if self.progress.seen < self.batch_id:  # otherwise Spark has nothing to report, and is busy enough
             self.progress.read(self._query)
-            self._late.note(self.progress.newest_with_late)
         self._report_to_sources()
         self._look_for_losses()
         self._trimming.trim(self.flow.trimmed)
@@ -188,8 +189,7 @@ class MicroBatchQuery(FragmentQuery):
         self._settle()
         self._look_at_config()
         self.idle_clock.look()
-        if self.is_committed():
-            self._late.look()
+        self._look_at_late()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
         if self.batch_id < self.replay_until:
@@ -197,11 +197,17 @@ class MicroBatchQuery(FragmentQuery):
         if self.inputs.are_read and self._is_at_final_clock() and self._is_looked_at():
             self._finish()
 
+    def _look_at_late(self) -> None:
+        if self.late is not None:
+            self.late.note(self.progress.newest_with_late)
+            if self.is_committed():
+                self.late.look()
+
     def _is_looked_at(self) -> bool:
-        """Whether samples of late messages are stored, of a fragment that can have some."""
-        if self.fragment.stateful is None or self._query is None or self._query.of_spark is None:
-            return True
-        return self._late.is_settled(is_reported=self.progress.seen >= self.batch_id)
+        """Whether the late messages of the last batches were looked at."""
+        if self.late is None or self._query is None or self._query.of_spark is None:
+            return True  # an engine without observation sees no late messages
+        return self.late.is_settled(is_reported=self.progress.seen >= self.batch_id)
 
     def _is_at_final_clock(self) -> bool:
         """Whether inputs that are read have nothing left to deliver; publishes their end to the state."""

@@ -1,16 +1,17 @@
 """Finds the late messages of a batch, by reading its input once more beside the fragment's own query.
 
-Problem: Spark drops late messages within its stateful operator, where they cannot be seen; it only counts them.
-To carry them along, every batch of every application would have to pay, though most have none.
+Problem: Spark drops late messages within its stateful operator, where they cannot be seen; it only counts
+them. To carry them along, every batch of every application would have to pay, though most have none.
 
-Design: when a batch had late messages, a query that has the fragment's trunk up to the stateful processor, and
-no state, is started on a copy of the checkpoint that ends before the batch, as for a repair (`rerun_batch`). So
-Spark reads exactly the batch's input again; what is late at the batch's clock is taken out, up to a limit.
+Design: when a batch had late messages, a query that has the fragment's trunk up to the stateful processor,
+and no state, is started on a copy of the checkpoint that ends before the batch, as for a repair
+(`rerun_batch`). So Spark reads exactly the batch's input again; what is late at the batch's clock is taken
+out, up to a limit.
 
-A message is late by the rule of its processor: if one of its windows had ended, or, without windows, if it was
-older than the clock. The functions before the state run again, for this batch.
+A message is late by the rule of its processor: if one of its windows had ended, or, without windows, if it
+was older than the clock. The functions before the state run again, for this batch.
 
-Called by `spark.batch.late_sampler`.
+Called by `late_sampler`.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ Called by `embedded` and by the cluster's executor.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -62,12 +60,12 @@ from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.largest_batches import largest_batches
 from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
+from drivetrain.spark.repair.late_sampler import LateSampler
 from drivetrain.spark.run.host import SPARK, Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from drivetrain.api.application import Application
     from drivetrain.config import Config
     from drivetrain.core.job.run_progress import RunResult
     from drivetrain.runtime.run_directory import RunDirectory
@@ -207,6 +205,8 @@ class Execution:
         files = CheckpointFiles(rundir.home)
         own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)
         query.checkpoints = self.part(own)
+        if fragment.stateful is not None:
+            query.late = LateSampler(query, config)
         return query
 
 
@@ -363,14 +363,6 @@ def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
     execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
     execution.compile_all()
     return execution.context
-
-
-def printed_by_hooks(application: Application, result: RunResult) -> str:
-    """Call the `when_finished` hooks of an application; returns their output. Raises their errors."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        application.call_finish_hooks(result)
-    return printed.getvalue()
 
 
 def finish(rundir: RunDirectory, result: RunResult) -> None:

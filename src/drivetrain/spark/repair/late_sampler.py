@@ -1,20 +1,19 @@
-"""Keeps samples of the late messages of a fragment: decides which batches to look at, and stores what is found.
+"""Keeps samples of the late messages of a fragment: which batches are looked at, and what is stored of them.
 
-Problem: "where did my message go?" needs late messages to look at, but looking costs a second reading of a batch
-(`spark.repair.late_batch`). An application with many late messages must not spend its time on them.
+Problem: "where did my message go?" needs late messages to look at, but looking costs a second reading of a
+batch (`late_batch`). An application with many late messages must not spend its time on them.
 
-Design: a batch with late messages is looked at once it is committed, in a thread beside the next batches; then
-none for `PAUSES` times as long as that took. So looks take a twentieth of the time at most, and an application
-without late messages pays nothing. A fragment
-that ends waits a moment for its last look. What cannot be looked at, as its input is gone, is only logged:
-these are samples, the counts are exact.
+Design: a batch with late messages is looked at once it is committed, in a thread beside the next batches;
+then none for `PAUSES` times as long as that took. So looks take a twentieth of the time at most, and an
+application without late messages pays nothing. A fragment that ends waits a moment for its last look. What
+cannot be looked at, as its input is gone, is only logged: these are samples, the counts are exact.
 
 Invariants:
 
 1. At most one look runs at a time, and none after `stop`.
 2. An error of a look ends nothing but the look.
 
-Called by `micro_batch_query`, from the polling thread.
+Called by `micro_batch_query`, from the polling thread; made by `spark.run.execution`.
 """
 
 from __future__ import annotations
@@ -22,17 +21,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from drivetrain.api.graph import Node
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.core.plan.plan import Fragment
 from drivetrain.runtime.late_samples import LONGEST, LateMessage, LateSamples
 from drivetrain.runtime.running_config import RunningConfig
-from drivetrain.spark.batch.query_engine import QueryEngine
+from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.channel.watermark import clock_of
-from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.repair.late_batch import FoundLate, LateInBatch
 from drivetrain.spark.repair.steps import wait_done
 from drivetrain.spark.session.offset_log import read_offsets
@@ -49,28 +45,12 @@ MOST_OF_BATCH: Final = 20
 """Samples of one batch."""
 
 
-class _Compiled(Protocol):
-    """What the sampler uses of the branches of a query, whose context changes with the version in force."""
-
-    @property
-    def context(self) -> CompileContext: ...
-
-
 class LateSampler:
-    """The samples of late messages of one fragment; `config` may change while it runs."""
+    """The samples of late messages of the fragment of `query`; `config` may change while it runs."""
 
-    def __init__(
-        self,
-        engine: QueryEngine,
-        fragment: Fragment,
-        branches: _Compiled,
-        directory: Path,
-        config: RunningConfig,
-    ) -> None:
-        self._engine: Final = engine
-        self._fragment: Final = fragment
-        self._branches: Final = branches
-        self._directory: Final = directory
+    def __init__(self, query: FragmentQuery, config: RunningConfig) -> None:
+        self._query: Final = query
+        self._fragment: Final = query.fragment
         self._config: Final = config
         self._noted = -1  # the newest batch with late messages
         self._looked = -1  # the newest batch that was looked at
@@ -123,7 +103,7 @@ class LateSampler:
         began_s = time.monotonic()
         try:
             self._sample(batch_id, keep)
-        except Exception as error:  # any error: the input may be gone, a function may fail, Spark may stop
+        except Exception as error:  # noqa: BLE001 - the input may be gone, a function may fail
             if not self._is_stopping.is_set():
                 log.warning("no samples of the late messages of batch %d: %s", batch_id, error)
         finally:
@@ -131,19 +111,19 @@ class LateSampler:
             self._next_s = now_s + PAUSES * (now_s - began_s)
 
     def _sample(self, batch_id: int, keep: int) -> None:
-        metadata, _ = read_offsets(self._directory / "checkpoint" / "offsets" / str(batch_id))
+        metadata, _ = read_offsets(self._query.directory / "checkpoint" / "offsets" / str(batch_id))
         clock_ms = clock_of(int(metadata.get("batchWatermarkMs", 0)))
         if clock_ms is None or self._fragment.stateful is None:
             return
-        context = self._branches.context
+        context = self._query.branches.context
         of_batch = LateInBatch(
             context,
-            self._engine,
+            self._query.engine,
             self._fragment,
             batch_id,
             clock_ms,
             min(keep, MOST_OF_BATCH),
-            self._directory / "late",
+            self._query.directory / "late",
         )
         found = wait_done(of_batch.found(), self._is_stopping.is_set, self._fragment.id)
         node, now_ms = context.plan.graph.nodes[self._fragment.stateful], time.time_ns() // 1_000_000
