@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,8 +24,11 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.as_data import as_data
+from drivetrain.cli.cluster_access import ConsoleOption, with_masters
+from drivetrain.cli.console_reads import is_through_console, read_late_messages
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
+from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.figures import show_clock, show_span
 from drivetrain.private_files import Writers
@@ -39,21 +43,30 @@ def late_messages_command(
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Number of samples to show, the newest.")] = 50,
+    console: ConsoleOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show samples of late messages: processor, message, its time, and the clock then."""
+    """Show samples of late messages: processor, message, its time, and the clock then. With --console, FILE
+    is the application's id or name."""
     with standard_output_reserved() as output:
         given = parse_sets(sets, state_dir)
-        config = load_config(config_file, given)
-        application = load_application(file, given)
-        settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
-        rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers)
-        found = newest_of(samples_below(rundir.path), limit)
+        config = load_config(config_file, with_masters(given, None, console))
+        if is_through_console(config, state_dir):
+            found = read_late_messages(config, file, limit)
+        else:
+            found = newest_of(samples_below(_state_of(file, given, config)), limit)
         if as_json:
             samples = [{"fragment": position[1], **as_data(sample)} for position, sample in reversed(found)]
             output.write(json.dumps({"late_messages": samples}) + "\n")
             return
     show_late(found, Console(file=sys.stdout))
+
+
+def _state_of(file: str, given: Mapping[str, str], config: Config) -> Path:
+    """The state directory of the application in a file."""
+    application = load_application(file, given)
+    settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
+    return RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers).path
 
 
 def show_late(found: Sequence[tuple[Position, LateMessage]], console: Console) -> None:

@@ -26,7 +26,7 @@ from drivetrain.cli.arguments import (
     load_config,
 )
 from drivetrain.cli.attached import how_to_come_back, watch
-from drivetrain.cli.cluster_access import MastersOption, cluster_sets, connected_by
+from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.cluster_progress import result_of
 from drivetrain.cli.failure import error_as_data
 from drivetrain.cli.run_summary import result_as_data, show_summary
@@ -81,6 +81,7 @@ def submit_command(
         ),
     ] = None,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an application in a cluster. Ctrl-C only detaches: the application keeps running."""
@@ -93,7 +94,7 @@ def submit_command(
         "from_savepoint": savepoint,
         "priority": priority,
     }
-    given = cluster_sets(sets, masters)
+    given = cluster_sets(sets, masters, console)
     if not as_json:
         raise typer.Exit(_submit(file, given, config_file, options, attached=attached, output=None))
     with standard_output_reserved() as output:

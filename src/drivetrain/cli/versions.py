@@ -21,6 +21,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.cluster_access import (
     AppArgument,
+    ConsoleOption,
     MastersOption,
     connected_by,
     is_of_cluster,
@@ -39,6 +40,7 @@ from drivetrain.terminal import Console, Table
 def versions_command(
     app: AppArgument,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
@@ -46,7 +48,7 @@ def versions_command(
 ) -> None:
     """Show the versions of an application, here or in a cluster, and how each fared, the newest last."""
     given = parse_sets(sets, state_dir)
-    config = load_config(config_file, with_masters(given, masters))
+    config = load_config(config_file, with_masters(given, masters, console))
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
             known = known_in_cluster(client, app)
