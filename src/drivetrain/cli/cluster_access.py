@@ -40,8 +40,8 @@ AppArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="APP", help="An application: its id, or its name.")
 ]
 
-_BEFORE_TOKEN: Final = "?token="
-"""What is between the token and the address that a console prints."""
+_BEFORE_IT: Final = "?token="
+"""What is between the address of a console and the token, in what it prints."""
 _ACTORS: Final = logging.getLogger("drivetrain.actor")
 
 
@@ -67,7 +67,7 @@ def with_masters(sets: Mapping[str, str], masters: str | None, console: str | No
     if masters is not None:
         given |= {keys.MASTERS.name: masters, client_keys.CONSOLE.name: ""}
     if console is not None:
-        address, _, token = console.partition(_BEFORE_TOKEN)
+        address, _, token = console.partition(_BEFORE_IT)
         given[client_keys.CONSOLE.name] = address
         if token:  # apart from the address, which is shown
             given[client_keys.CONSOLE_TOKEN.name] = token
