@@ -11,7 +11,7 @@ next samples.
 
 Invariants:
 
-1. A file has at most as many samples as it was told to keep, and of each message at most `LONGEST`
+1. A file has at most as many samples as it shall keep, and of each message at most `LONGEST`
    characters.
 2. The number of a sample is larger than those of all earlier ones of its fragment.
 

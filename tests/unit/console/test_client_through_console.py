@@ -76,7 +76,7 @@ def test_an_application_is_submitted_followed_and_killed(console: ConsoleInThrea
 
 
 def test_the_commands_take_the_address_that_a_console_prints(
-    console: ConsoleInThread, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    console: ConsoleInThread, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     address = f"{console.address}?token={console.token}"
     state = shop_state(console, tmp_path)
@@ -86,7 +86,7 @@ def test_the_commands_take_the_address_that_a_console_prints(
     def run(*arguments: str) -> str:
         done = CliRunner().invoke(command, [*arguments, "--console", address])
         assert done.exit_code == 0, (done.output, done.exception)
-        return done.output or capsys.readouterr().out  # of commands that reserve standard output
+        return done.output or capfd.readouterr().out  # of commands that reserve standard output
 
     assert json.loads(run("apps", "--json"))["applications"][0]["id"] == "shop-1"
     assert json.loads(run("show", "shop", "--json"))["settings"]["input"] == "/some/where"

@@ -158,7 +158,7 @@ class ConsoleLine:
         """The error of an answer that is a problem."""
         try:
             problem = json.loads(content)
-            code, said = str(problem["code"]), str(problem["detail"])
+            code, what = str(problem["code"]), str(problem["detail"])
         except (ValueError, KeyError, TypeError):
             return self._not_understood(f"status {status}, without a problem of ours")
         fields = {name: problem.get(name) for name in ("where", "expected", "got", "remedy")}
@@ -168,11 +168,11 @@ class ConsoleLine:
                 "DRIVETRAIN_CLIENT_CONSOLE_TOKEN; `drivetrain console-access add-token NAME --role user` "
                 "makes one where the console runs"
             )
-            return ConsoleRefusedError(said, **{**fields, "where": self.address})
+            return ConsoleRefusedError(what, **{**fields, "where": self.address})
         kind = _ERRORS.get(code)
         if kind is None:
             kind = UserError if status < 500 and status != 429 else UnavailableError
-        error = kind(said, **fields)
+        error = kind(what, **fields)
         error.code = code  # type: ignore[misc]
         if problem.get("user_traceback"):
             error.user_traceback = problem["user_traceback"]  # type: ignore[attr-defined]
