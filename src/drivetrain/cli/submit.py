@@ -70,9 +70,7 @@ def submit_command(
     ] = Priority.NORMAL,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            "--directory", metavar="DIR", help="Send this whole directory, which contains the file."
-        ),
+        typer.Option("--directory", metavar="DIR", help="Send this whole directory, with the file in it."),
     ] = None,
     archives: Annotated[
         list[Path] | None,

@@ -7,7 +7,7 @@ short calls, so that no proxy ends them, and the console may be restarted in bet
 
 Invariants: those of `client.Client`.
 
-Called by `blocking_client`, and by programs with an event loop; made by `open_client`.
+Called by `open_client`, which makes it.
 """
 
 from __future__ import annotations
