@@ -27,7 +27,9 @@ from typing import Literal
 
 from drivetrain.connectors.delta.connector import DeltaConnector
 from drivetrain.connectors.files.connector import FilesConnector
+from drivetrain.connectors.iceberg.connector import IcebergConnector
 from drivetrain.connectors.in_process.connector import (
+    ApplicationConnector,
     ConsoleConnector,
     FunctionConnector,
     GeneratorConnector,
@@ -48,6 +50,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "generator": GeneratorConnector(),
     "items": ItemsConnector(),
     "socket": SocketConnector(),
+    "application": ApplicationConnector(),
     "console": ConsoleConnector(),
     "function": FunctionConnector(),
     "memory": MemoryConnector(),
@@ -55,6 +58,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "kafka": KafkaConnector(),
     "sql": SqlConnector(),
     "delta": DeltaConnector(),
+    "iceberg": IcebergConnector(),
     "sent": SentMessagesConnector(),
 }
 

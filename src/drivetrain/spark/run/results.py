@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
 import time
 from collections.abc import Mapping
 
-from drivetrain.api.application import Application
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
 from drivetrain.core.plan.counts import derive, rules_of
 from drivetrain.core.plan.plan import Plan
@@ -86,11 +83,3 @@ def as_compiled(context: CompileContext) -> Plan:
         for id, operator in plan.operators.items()
     }
     return dataclasses.replace(plan, operators=operators)
-
-
-def printed_by_hooks(application: Application, result: RunResult) -> str:
-    """Call the `when_finished` hooks of an application; returns their output. Raises their errors."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        application.call_finish_hooks(result)
-    return printed.getvalue()
