@@ -23,6 +23,8 @@ from benchmarks.report import as_text, write_into
 JOBS = (
     "wordcount",
     "windows",
+    "windows_csv",
+    "windows_parquet",
     "python_split",
     "sol",
     "trickle",
