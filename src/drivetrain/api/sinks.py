@@ -35,6 +35,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from drivetrain.api.delta_sink import DeltaSink as DeltaSink
 from drivetrain.api.delta_sink import delta as delta  # re-exported with the functions of this module
+from drivetrain.api.iceberg_sink import IcebergSink as IcebergSink
+from drivetrain.api.iceberg_sink import iceberg as iceberg
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka
 from drivetrain.api.location import caller
@@ -53,6 +55,7 @@ __all__ = [
     "CustomSink",
     "DeltaSink",
     "FileSink",
+    "IcebergSink",
     "KafkaSink",
     "MemorySink",
     "NullSink",
@@ -66,6 +69,7 @@ __all__ = [
     "csv",
     "delta",
     "files",
+    "iceberg",
     "json",
     "kafka",
     "memory",
@@ -222,6 +226,7 @@ Sink: TypeAlias = (
     | SqliteSink
     | PostgresqlSink
     | DeltaSink
+    | IcebergSink
     | CustomSink
 )
 

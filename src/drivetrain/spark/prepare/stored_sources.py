@@ -28,6 +28,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.feeds import Feed, IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
+from drivetrain.spark.channel.ingest_threads import IngestThreads
 from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.connector.source import OpenedSource, Position
 from drivetrain.spark.prepare.source_store import Retention, first_entry, note_index
@@ -40,7 +41,9 @@ class StoredSource(OpenedSource):
     how_read = "stored at the source's end"
     limited_by = "bytes"
 
-    def __init__(self, df: DataFrame, source: Items | Socket, ingest: Ingest, store: ChannelStore) -> None:
+    def __init__(
+        self, df: DataFrame, source: Items | Socket, ingest: IngestThreads, store: ChannelStore
+    ) -> None:
         self.df = df
         self.bounded = source.bounded
         self._ingest = ingest
@@ -61,7 +64,7 @@ class Ingested:
     """A source with its store: start `ingest` before the query that reads `opened`."""
 
     opened: OpenedSource
-    ingest: Ingest
+    ingest: IngestThreads
     store: ChannelStore
     kept: Retention
 
@@ -115,7 +118,8 @@ def ingested(
     limits = IngestLimits(unread_bytes=window_bytes)
     if most := int(options.get("maxRows", 0)):  # an entry is never divided between batches
         limits = dataclasses.replace(limits, rows=min(most, limits.rows))
-    ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source), limits=limits, index=index)
+    rows = Ingest(store, to_arrow_schema(data, timezone="UTC"), limits=limits, index=index)
+    ingest = IngestThreads(rows, _feed(source))
     df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
     return Ingested(StoredSource(df, source, ingest, reader), ingest, reader, kept)
