@@ -24,8 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.application_stream import application as application  # users say sources.application
 from drivetrain.api.columns import expr
 from drivetrain.api.delta_source import DeltaRows
 from drivetrain.api.delta_source import delta as delta  # users say sources.delta
@@ -45,13 +47,18 @@ from drivetrain.api.file_sources import (
 )
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
+from drivetrain.api.other_words import SOURCE_WORDS
+from drivetrain.api.spelling import names_of_module
 from drivetrain.errors import GraphError
 
 __all__ = [
-    "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource", "Generator", "Items",
-    "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles", "csv", "delta",
-    "generate", "items", "json", "kafka", "parquet", "socket", "text",
+    "ApplicationStream", "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource",
+    "Generator", "Items", "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles",
+    "application", "csv", "delta", "generate", "items", "json", "kafka", "parquet", "socket", "text",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of_module("drivetrain.sources", __all__, SOURCE_WORDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +167,7 @@ Source: TypeAlias = (
     | Socket
     | Kafka
     | DeltaRows
+    | ApplicationStream
     | CustomSource
 )
 

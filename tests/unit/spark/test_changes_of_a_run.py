@@ -17,7 +17,7 @@ from drivetrain.errors import InputError, OutputError, UnavailableError, UserErr
 from drivetrain.spark.batch.query_versions import BranchSet
 from drivetrain.spark.run import fragment_versions, live_changes
 from drivetrain.spark.run.application_versions import ApplicationVersions
-from drivetrain.spark.run.change_proposal import Proposal
+from drivetrain.spark.run.change_proposal import AskedChange, Proposal
 from drivetrain.spark.run.live_changes import LiveChanges
 
 SOON_S = 0.3
@@ -65,6 +65,7 @@ class Query:
         self.branches = SimpleNamespace(stores={})
         self.turn = threading.Lock()
         self.versions = SimpleNamespace(
+            trunk=1,
             wanted=made_of(1),
             on_trial=False,
             began=self.began,
@@ -109,7 +110,13 @@ class World:
         )
         self.versions.rundir = SimpleNamespace(versions=stored)
         execution: Any = SimpleNamespace(versions=self.versions, rundir=self.versions.rundir)
-        driver: Any = SimpleNamespace(query=self.query, is_recovering=False, is_finished=False)
+        driver: Any = SimpleNamespace(
+            query=self.query,
+            fragment="read",
+            is_recovering=False,
+            is_finished=False,
+            has_lost_its_query=False,
+        )
         monkeypatch.setattr(live_changes, "checked", self.checked)
         monkeypatch.setattr(live_changes, "begun_notices", lambda *_: [])
         monkeypatch.setattr(fragment_versions, "MicroBatchQuery", Query)
@@ -136,8 +143,8 @@ class World:
         return Proposal(loaded(self.number), change, "update", b"", {"read": made})
 
     def propose(self) -> int:
-        record: Any = None
-        return self.changes.propose(record, record, b"", "update", 1)
+        nothing: Any = None
+        return self.changes.propose(AskedChange(nothing, nothing, b"", "update", 1))
 
 
 @pytest.fixture

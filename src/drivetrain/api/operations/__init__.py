@@ -1,6 +1,6 @@
 """Operations of processors: one class each, with everything about it that needs no Spark."""
 
-from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
+from drivetrain.api.operations.ends import Log, Read, Subscription, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
 from drivetrain.api.operations.pattern import MatchPattern, PatternStep, Without
 from drivetrain.api.operations.stateful import Deduplicate, JoinAsOf, JoinStream, Process
@@ -15,6 +15,7 @@ from drivetrain.api.operations.stateless import (
     Map,
     Output,
     Rename,
+    Repartition,
     Sample,
     Select,
     SelectSql,
@@ -61,9 +62,11 @@ __all__ = [
     "Read",
     "Refine",
     "Rename",
+    "Repartition",
     "Sample",
     "Select",
     "SelectSql",
+    "Subscription",
     "Table",
     "Top",
     "Union",

@@ -35,7 +35,7 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.run.change_proposal import Proposal, checked
+from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
 
@@ -93,7 +93,8 @@ class RunningVersions:
                     expected="a graph that can be pickled: no iterator of the application's own",
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
-            made = checked(self.versions, drivers, record, graph, code, made_how, against)
+            asked = AskedChange(record, graph, code, made_how, against)
+            made = checked(self.versions, drivers, asked)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
             refuse_withdrawn(left, made.loaded.sinks)
             self._refuse_other_mode(made)

@@ -13,16 +13,20 @@ Built by `version_of`; compared by `difference`, stored by `runtime.graph_versio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from drivetrain.api.operations import Operation
+from drivetrain.api.graph import Graph
+from drivetrain.api.operations import Operation, Subscription
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Plan
 
-Made: TypeAlias = Literal["run", "update", "rollback"]
-"""How a version came into force: an application was started with it, or was changed while it ran."""
+Made: TypeAlias = Literal["run", "update", "rollback", "subscribe", "unsubscribe"]
+"""How a version came into force: an application was started with it, or was changed while it ran, perhaps
+because another application reads from it, or no longer does."""
+
+_KEPT_KINDS: Final = frozenset({"eventtime", "union", "late", "latepanes"})
 
 
 class ProcessorRecord(msgspec.Struct, frozen=True):
@@ -53,6 +57,17 @@ class FragmentRecord(msgspec.Struct, frozen=True):
     stateful: str | None
 
 
+class SubscriptionRecord(msgspec.Struct, frozen=True):
+    """A subscription of another application to `stream`; see `api.operations.Subscription`."""
+
+    id: str
+    stream: str
+    reader: str
+    source: str
+    key: str
+    drop_after_ms: int | None = None
+
+
 class GraphVersion(msgspec.Struct, frozen=True):
     """A version of the graph of `application`: processors and fragments by id.
 
@@ -62,7 +77,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     `new_sinks` are those that no earlier version had, if it came while the application ran. `discards`:
     fragments of the previous version that it lacks do not process the rest of their input. `schemas` are
     Spark's, as JSON, of the channels that these read. At `at_ms`, a time of the messages, the version that it
-    follows hands over to it (None: with the next batch).
+    follows hands over to it (None: with the next batch). `subscriptions` are those of other applications.
     """
 
     application: str
@@ -78,6 +93,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     discards: bool = False
     schemas: Mapping[str, Any] = {}
     at_ms: int | None = None
+    subscriptions: tuple[SubscriptionRecord, ...] = ()
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""
@@ -114,13 +130,35 @@ class GraphVersion(msgspec.Struct, frozen=True):
         """The sources that a fragment reads itself."""
         return tuple(id for id in self.fragments[fragment].inputs if id in self.processors)
 
+    def kept(self, fragment: str) -> tuple[str, ...]:
+        """The processors of a trunk that a checkpoint of the fragment depends on, in topological order.
+
+        Its sources, the stateful processor, and those that may need an input of Spark's for a clock.
+        """
+        own = self.fragments[fragment]
+        fixed = {*own.inputs, own.stateful}
+        return tuple(id for id in own.trunk if id in fixed or self.processors[id].kind in _KEPT_KINDS)
+
+    def shape_of(self, fragment: str) -> list[str]:
+        """The parts of a fragment that Spark's checkpoint of it depends on."""
+        own = self.fragments[fragment]
+        found = [*own.inputs, *(f"{id}: {self._described(id)}" for id in self.kept(fragment))]
+        read = () if own.stateful is None else self.processors[own.stateful].inputs
+        if len(read) > 1:  # which message came by which input is part of the state
+            found += [f"{own.stateful} reads {', '.join(sorted(self._origins(fragment, id)))}" for id in read]
+        return found
+
+    def _origins(self, fragment: str, id: str) -> set[str]:
+        """The sources of a fragment, and the processors elsewhere, that messages of a processor come from."""
+        own = self.fragments[fragment]
+        if id in own.inputs or id not in own.trunk:
+            return {id}
+        return {origin for input in self.processors[id].inputs for origin in self._origins(fragment, input)}
+
     @property
     def state_shape(self) -> dict[str, list[str]]:
-        """The parts that Spark's checkpoints depend on: inputs and trunk of every fragment."""
-        return {
-            id: [*record.inputs, *(f"{p}: {self._described(p)}" for p in record.trunk)]
-            for id, record in self.fragments.items()
-        }
+        """The parts that Spark's checkpoints depend on, of every fragment."""
+        return {id: self.shape_of(id) for id in self.fragments}
 
     def _described(self, processor: str) -> str:
         record = self.processors[processor]
@@ -143,6 +181,16 @@ def state_shape(plan: Plan) -> dict[str, list[str]]:
     return version_of(plan, lambda _: "").state_shape
 
 
+def subscriptions_of(graph: Graph) -> tuple[SubscriptionRecord, ...]:
+    """The subscriptions of other applications in a graph."""
+    found = []
+    for node in graph.nodes.values():
+        if isinstance(operation := node.operation, Subscription):
+            of = (operation.reader, operation.source, operation.key, operation.drop_after_ms)
+            found.append(SubscriptionRecord(node.id, node.inputs[0], *of))
+    return tuple(found)
+
+
 def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVersion:
     """The version that a plan describes, without a number yet."""
     return GraphVersion(
@@ -160,4 +208,5 @@ def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVers
         },
         {f.id: FragmentRecord(f.inputs, f.trunk, f.branches, f.stateful) for f in plan.fragments},
         exactly_once=tuple(sink.id for sink in plan.sinks if sink.guarantee == EXACTLY_ONCE),
+        subscriptions=subscriptions_of(plan.graph),
     )

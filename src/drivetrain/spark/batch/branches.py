@@ -85,7 +85,7 @@ class Branches:
         `begun` is called before the first output that would write the batch twice if it ran again.
         """
         with self.counts.user.active(), self._planned(batch) as frames:
-            if batch.replayed or batch.whole:
+            if batch.may_have_run or batch.whole:
                 frames.compute_all()
             self._write_sinks(batch, frames, begun)
             self._write_letters(batch, frames)
@@ -155,7 +155,7 @@ class Branches:
                 reached(CrashPoint.AFTER_SINK)
                 # At once: if the batch runs again, a sink that has it reports no rows.
                 self.counts.add(self.counts.into, node.id, written)
-            elif node.operation.ends_stream:
+            elif node.operation.ends_stream and not node.operation.is_subscription:
                 frames.log(node)
 
     def _for_sink(self, frames: BatchFrames, node: Node) -> DataFrame:

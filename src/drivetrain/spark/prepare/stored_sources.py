@@ -12,7 +12,7 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -59,17 +59,34 @@ class StoredSource(OpenedSource):
         return Position(self._ingest.stored, self._ingest.stored if finished else None, finished)
 
 
+class Storing(Protocol):
+    """What stores the messages of a source."""
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+
+    def stop(self) -> None:
+        """Stop, and wait for that."""
+
+
+class Kept(Protocol):
+    """What deletes from the store of a source."""
+
+    def trim(self, store: ChannelStore) -> None:
+        """Delete what was read and need not be kept."""
+
+
 @dataclass(frozen=True)
-class Ingested:
+class StoredInput:
     """A source with its store: start `ingest` before the query that reads `opened`."""
 
     opened: OpenedSource
-    ingest: IngestThreads
+    ingest: Storing
     store: ChannelStore
-    kept: Retention
+    kept: Kept
 
 
-def is_ingested(source: object) -> TypeGuard[Items | Socket]:
+def must_be_stored(source: object) -> TypeGuard[Items | Socket]:
     """Whether a source must be stored before it can be read."""
     return isinstance(source, Items | Socket)
 
@@ -82,7 +99,7 @@ class Begin:
     where: str
 
 
-def ingested(
+def open_stored(
     spark: SparkSession,
     source: Items | Socket,
     uri: str,
@@ -93,7 +110,7 @@ def ingested(
     window_bytes: int,
     begin: Begin | None = None,
     **options: str | int,
-) -> Ingested:
+) -> StoredInput:
     """The store of `source` at `uri`, and its stream.
 
     With `by_arrival` the DataFrame has `__ts` (the time of storing) and the store's clock as its watermark;
@@ -122,7 +139,7 @@ def ingested(
     ingest = IngestThreads(rows, _feed(source))
     df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
-    return Ingested(StoredSource(df, source, ingest, reader), ingest, reader, kept)
+    return StoredInput(StoredSource(df, source, ingest, reader), ingest, reader, kept)
 
 
 def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:

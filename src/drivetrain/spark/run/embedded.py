@@ -26,6 +26,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.run_progress import (
+    NoticeGiven,
     QuietListener,
     RunListener,
     RunOutcome,
@@ -53,15 +54,19 @@ from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
 from drivetrain.spark.run.control_answers import ControlAnswers
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
-from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
+from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_changes import FragmentChanges
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.outside_repairs import OutsideRepairs
+from drivetrain.spark.run.preparing import finish, look_at, prepare
 from drivetrain.spark.run.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.run.run_reporter import RunReporter
+from drivetrain.spark.run.subscribing import Waiting
+from drivetrain.spark.run.trunk_changes import first_context
 from drivetrain.spark.session.lost_java import java_lost
 
 
@@ -112,7 +117,13 @@ def run(
 
         def begin() -> Execution:
             return prepare(
-                plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
+                plan,
+                rundir,
+                config,
+                fresh=fresh,
+                replay_from_ms=replay_from_ms,
+                savepoint=savepoint,
+                waiting=Waiting(lambda text: listener.on_event(NoticeGiven(text)), listener.stop_requested),
             )
 
         return _run_with_restores(begin, plan, rundir, config, listener, started_s, on_start, resumed=resumed)
@@ -219,7 +230,8 @@ def assembled(
     clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
     notices: deque[str] = deque(execution.notices)
     assert execution.record is not None, "an application that another process has prepared"
-    execution.versions = ApplicationVersions(execution, execution.record)
+    versions = execution.versions = ApplicationVersions(execution, execution.record)
+    execution.first_version = partial(first_context, versions)
     queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
     thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
     checkpoints = RunCheckpoints(execution, thread, queries)
@@ -233,7 +245,8 @@ def assembled(
     fragments = FragmentChanges(execution, drivers, drive, clock, checkpoints)
     changes = LiveChanges(execution, drivers, fragments)
     notices.extend(notices_of_changed(execution.versions))
-    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes)
+    repairs = OutsideRepairs(drivers, recovery)
+    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes, repairs)
 
 
 def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, started_s: float) -> RunResult:
@@ -248,6 +261,7 @@ def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, sta
 def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
     with ExitStack() as ends:  # all are stopped, even if one of them cannot be
         ends.callback(loop.changes.close)
+        ends.callback(loop.repairs.close)
         for driver in loop.drivers.values():
             ends.callback(driver.stop)
         loop.start()

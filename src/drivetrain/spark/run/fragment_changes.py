@@ -47,6 +47,7 @@ from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.clock_actor import clocked_fragments
 from drivetrain.runtime.graph_versions import HowItLeaves
+from drivetrain.runtime.leftovers import delete_ended
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, window_size_ms
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ class FragmentChanges:
         """Record that a change is done, and which fragments now have to leave."""
         how: HowItLeaves = "is discarded" if self._stored.version(change.number).discards else "drains"
         self._stored.note_ending(change.number, Outcome.DONE, leaving=dict.fromkeys(change.leaves, how))
+        before, now = self._stored.version(change.before), self._stored.version(change.number)
+        delete_ended(self._execution.rundir, before, now)
 
     def let_leave(self, id: str, change: Change, *, goes_back: bool) -> None:
         """Begin to remove a fragment; `goes_back` if it was new with a version that was rolled back."""
