@@ -37,7 +37,7 @@ from drivetrain.cluster.executor.thread_stacks import stacks_of
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.changing import CheckVersion, LookAtVersions, SeenVersion, VersionsSeen
-from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand, FragmentMoved
+from drivetrain.cluster.messages.checkpoints import CheckpointCommand, FragmentMoved, checkpoint_answer
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
     Conclude,
@@ -53,14 +53,7 @@ from drivetrain.cluster.messages.executing import (
 )
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.following import GetThreads
-from drivetrain.core.checkpoint.transaction import (
-    ActionAcked,
-    ActionFailed,
-    BatchesRan,
-    Command,
-    ParticipantEvent,
-    StateLost,
-)
+from drivetrain.core.checkpoint.transaction import Command, ParticipantEvent
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.flow.flow import Word
 from drivetrain.runtime.error_views import error_view
@@ -213,17 +206,7 @@ class Executor(GuardedActor):
 
     def _answer_checkpoint(self, event: ParticipantEvent) -> None:
         """Send an event to the coordinator of checkpoints. From any thread."""
-        epoch = self._launch.epoch
-        match event:
-            case ActionAcked(fragment):
-                answer = CheckpointAnswered(epoch, fragment, acked=event)
-            case ActionFailed(fragment):
-                answer = CheckpointAnswered(epoch, fragment, failed=event)
-            case StateLost(fragment):
-                answer = CheckpointAnswered(epoch, fragment, lost=event)
-            case BatchesRan(fragment):
-                answer = CheckpointAnswered(epoch, fragment, has_run=True)
-        self.context.system.tell_threadsafe(self._app_master, answer)
+        self.context.system.tell_threadsafe(self._app_master, checkpoint_answer(self._launch.epoch, event))
 
     def _tell_seen(self, seen: SeenVersion) -> None:
         """Send what an attempt has seen of the versions. From any thread."""

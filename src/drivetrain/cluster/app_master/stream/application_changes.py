@@ -32,23 +32,23 @@ Called by `stream_app_master`, `running_job` and `application_duties`. Imports n
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.app_master.app_master_messages import Call
-from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange, RefusedChangeError
+from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
+from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers
+from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.changing import (
     ChangeGraph,
-    ChangeStands,
     GetChange,
     GetVersions,
     GiveUpChange,
-    LookAtVersions,
     SeenVersion,
     VersionsSeen,
 )
@@ -115,10 +115,10 @@ class ApplicationChanges:
         self._compiled: Compiled | None = None  # of the change that is under way, unless it was resumed
         self._shown_before: Shown | None = None  # of the version to which a trial goes back
         self._is_compiling = False
-        self._askers: list[tuple[int, ActorRef]] = []  # with the version that each waits for
+        self._answers: Final = ChangeAnswers()
         self._number = 0  # the version in force, and whether it is on trial: what attempts have to see
         self._is_trial = False
-        self._seen: dict[str, SeenVersion] = {}
+        self._reports: Final = AttemptReports(owner, running)
 
     # ---- queries
 
@@ -175,15 +175,8 @@ class ApplicationChanges:
             self._have_look()
 
     def _note_seen(self, message: VersionsSeen) -> None:
-        for seen in message.seen:
-            execution = self._running.job.execution(seen.fragment)
-            if (
-                execution is not None
-                and (execution.attempt, execution.executor) == (seen.attempt, message.executor_id)
-                and not execution.is_terminal
-            ):
-                self._seen[seen.fragment] = seen
-                self._judge(seen)
+        for seen in self._reports.take(message):
+            self._judge(seen)
         self._answer_taken()
 
     def _judge(self, seen: SeenVersion) -> None:
@@ -248,7 +241,7 @@ class ApplicationChanges:
             self._answer(asker, error)
             return
         self._compiled = compiled
-        self._askers.append((compiled.change.number, asker))
+        self._answers.wait(compiled.change.number, asker)
         self._take(ChangeProposed(compiled.change))
 
     def _give_up_compiling(self, error: Exception, asker: ActorRef) -> None:
@@ -265,22 +258,21 @@ class ApplicationChanges:
         self._answer(asker)
 
     def _answer(self, asker: ActorRef, error: Exception | None = None) -> None:
-        state = self._state or ChangeState(0)
-        view = None if error is None else error_view(error)
-        asker.tell(ChangeStands(state, error.view if isinstance(error, RefusedChangeError) else view))
+        self._answers.tell(asker, self._state or ChangeState(0), error)
 
     def _answer_taken(self) -> None:
         """Answer those whose version every changed fragment has taken up, or that has ended."""
-        left = []
-        for number, asker in self._askers:
-            change = self._core.change
-            if self._core.stage is Stage.PROPOSED or (
-                change is not None and change.number == number and self._behind(change.touched)
-            ):
-                left.append((number, asker))
-            else:
-                self._answer(asker)
-        self._askers = left
+        self._answers.tell_taken(self._state or ChangeState(0), self._is_being_taken)
+
+    def _is_being_taken(self, number: int) -> bool:
+        change = self._core.change
+        if self._core.stage is Stage.PROPOSED:
+            return True
+        return (
+            change is not None
+            and change.number == number
+            and bool(self._reports.behind(change.touched, self._number, is_trial=self._is_trial))
+        )
 
     # ---- effects
 
@@ -371,21 +363,8 @@ class ApplicationChanges:
 
     # ---- executors
 
-    def _behind(self, fragments: Iterable[str]) -> list[str]:
-        """The executors whose attempts of these fragments have not seen how things are."""
-        found = set()
-        for fragment in fragments:
-            execution, seen = self._running.job.execution(fragment), self._seen.get(fragment)
-            if execution is None or execution.state is not ExecutionState.RUNNING:
-                continue
-            reported = None if seen is None else (seen.attempt, seen.number, seen.is_trial)
-            if reported != (execution.attempt, self._number, self._is_trial):
-                found.add(execution.executor)
-        return sorted(id for id in found if id is not None)
-
     def _have_look(self) -> None:
-        for executor in self._behind([e.fragment for e in self._running.job.executions]):
-            self._running.tell(executor, LookAtVersions(self._owner.setup.epoch))
+        self._reports.have_look(self._number, is_trial=self._is_trial)
 
     # ---- threads
 
