@@ -28,7 +28,7 @@ from sink_worlds import stage  # noqa: E402
 from drivetrain.api import sinks  # noqa: E402
 from drivetrain.connectors.opening import open_sink  # noqa: E402
 from drivetrain.runtime.whole_files import publish_bytes  # noqa: E402
-from drivetrain.spark.checkpoints.publishing import abort_after, publish_transaction  # noqa: E402
+from drivetrain.spark.connector.publishing import abort_after, publish_transaction  # noqa: E402
 from drivetrain.spark.connector.sink import SinkContext  # noqa: E402
 
 ROWS = 20

@@ -20,7 +20,7 @@ from drivetrain.connectors.sql.sql_database import SqlSession
 from drivetrain.connectors.sql.sql_sink import SqlSinkWriter, open_sql
 from drivetrain.connectors.sql.sqlite import SqliteDatabase
 from drivetrain.errors import DiskFullError, OutputError, UnavailableError
-from drivetrain.spark.checkpoints.publishing import publish_transaction
+from drivetrain.spark.connector.publishing import publish_transaction
 from drivetrain.spark.connector.sink import SinkContext
 from postgres_server import PostgresServer
 

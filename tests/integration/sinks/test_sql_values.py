@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from drivetrain.connectors.sql.sql_sink import SqlSinkWriter
 from drivetrain.errors import OutputError
-from drivetrain.spark.checkpoints.publishing import publish_transaction
+from drivetrain.spark.connector.publishing import publish_transaction
 from drivetrain.spark.measure import small_batches
 
 UTC = dt.UTC

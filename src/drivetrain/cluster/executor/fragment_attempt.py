@@ -41,10 +41,10 @@ from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged
-from drivetrain.spark.repair.recovery import Recovery
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
+from drivetrain.spark.run.recovery import Recovery
 from drivetrain.spark.session import lost_java
 
 log = logging.getLogger(__name__)

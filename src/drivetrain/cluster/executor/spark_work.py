@@ -53,13 +53,13 @@ from drivetrain.spark.checkpoints.participants import Answer, Send
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
-from drivetrain.spark.repair.recovery import Recovering, Underway
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import execution as spark_execution
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
+from drivetrain.spark.run.recovery import Recovering, Underway
 from drivetrain.spark.run.results import is_source, outputs
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 from drivetrain.spark.session import spark_session as spark_session

@@ -38,7 +38,7 @@ from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.batch import Batch, Begun, Written
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_engine import BatchFrames, CompiledBranches
-from drivetrain.spark.checkpoints.publishing import is_transactional
+from drivetrain.spark.connector.publishing import is_transactional
 from drivetrain.spark.connector.sink import SinkWriter
 from drivetrain.spark.measure.batch_times import Phase, spending
 from drivetrain.spark.prepare.compile_context import CompileContext

@@ -38,13 +38,13 @@ from drivetrain.spark.batch.newest_bound import NewestBound
 from drivetrain.spark.batch.newest_record import NewestRecord
 from drivetrain.spark.batch.query_engine import RunningQuery
 from drivetrain.spark.batch.query_figures import QueryFigures
+from drivetrain.spark.batch.query_flow import QueryFlow
 from drivetrain.spark.batch.query_inputs import QueryInputs
 from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.batch.query_versions import QueryVersions
 from drivetrain.spark.batch.skipped_batches import left_out
-from drivetrain.spark.checkpoints.publishing import RollingSinks
-from drivetrain.spark.flow.query_flow import QueryFlow
+from drivetrain.spark.connector.publishing import RollingSinks
 from drivetrain.spark.session.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.session.spark_errors import translated
 

@@ -37,8 +37,8 @@ from drivetrain.spark.batch.batch import Batch, BatchOutcome, Begun, Written, ig
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.query_flow import QueryFlow
 from drivetrain.spark.batch.skipped_batches import left_out, note_left_out, note_not_begun
-from drivetrain.spark.flow.query_flow import QueryFlow
 from drivetrain.spark.measure.batch_times import Phase, spending
 from drivetrain.spark.measure.small_batches import taking
 from drivetrain.spark.prepare.replay_filter import skipped_in_trunk

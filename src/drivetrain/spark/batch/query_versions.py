@@ -28,7 +28,7 @@ from typing import Final
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.batch_versions import BatchVersions, Since
 from drivetrain.spark.batch.branches import Branches
-from drivetrain.spark.checkpoints.publishing import finish_rolling
+from drivetrain.spark.connector.publishing import finish_rolling
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from drivetrain.spark.batch.branches import channel_store
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.pipeline import BatchPipeline
 from drivetrain.spark.batch.query_versions import BranchSet
-from drivetrain.spark.checkpoints.publishing import RollingSinks
+from drivetrain.spark.connector.publishing import RollingSinks
 from drivetrain.spark.session.spark_errors import translated
 
 

@@ -48,7 +48,7 @@ from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import noted_entries
-from drivetrain.spark.checkpoints.publishing import abort_after
+from drivetrain.spark.connector.publishing import abort_after
 
 if TYPE_CHECKING:
     from drivetrain.core.plan.plan import Plan

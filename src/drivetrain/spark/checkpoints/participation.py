@@ -85,8 +85,8 @@ from drivetrain.spark.channel.clock_source import publish_clock, read_clock
 from drivetrain.spark.checkpoints.boundary import QueryBoundary
 from drivetrain.spark.checkpoints.entries import note_entries
 from drivetrain.spark.checkpoints.inbox import Inbox, Look, News, Ran, Received
-from drivetrain.spark.checkpoints.publishing import is_transactional, publish_transaction
 from drivetrain.spark.checkpoints.restoring import ANEW, DAMAGED
+from drivetrain.spark.connector.publishing import is_transactional, publish_transaction
 from drivetrain.spark.state.kept_times import kept_times
 
 if TYPE_CHECKING:

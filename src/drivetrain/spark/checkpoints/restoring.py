@@ -32,7 +32,7 @@ from drivetrain.core.checkpoint.transaction import Snapshot, Transaction
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.spark.checkpoints.publishing import abort_after
+from drivetrain.spark.connector.publishing import abort_after
 from drivetrain.spark.session.offset_log import committed
 
 if TYPE_CHECKING:

@@ -46,10 +46,8 @@ from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
 from drivetrain.spark.flow.flow_actor import FlowController, nobody_else
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
-from drivetrain.spark.repair.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
@@ -59,7 +57,9 @@ from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
 from drivetrain.spark.run.fragment_changes import FragmentChanges
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.run.results import already_finished, as_compiled, result
+from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.run.run_reporter import RunReporter
 from drivetrain.spark.session.lost_java import java_lost

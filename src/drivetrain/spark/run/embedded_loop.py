@@ -35,9 +35,9 @@ from drivetrain.core.job.run_progress import (
 )
 from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.batch.fragment_query import FragmentQuery
-from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 
 SETTLE_MS = 10_000

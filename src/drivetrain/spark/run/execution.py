@@ -53,8 +53,8 @@ from drivetrain.spark.batch.realtime_query import RealtimeQuery, require_cores
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others, opened_savepoint
 from drivetrain.spark.checkpoints.participants import CheckpointBook
 from drivetrain.spark.checkpoints.participation import Participation
-from drivetrain.spark.checkpoints.publishing import publish_prepared
 from drivetrain.spark.checkpoints.restoring import restore_lost
+from drivetrain.spark.connector.publishing import publish_prepared
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.prepare.compile_context import CompileContext

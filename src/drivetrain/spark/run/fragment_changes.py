@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from drivetrain.core.change.graph_version import GraphVersion
     from drivetrain.core.change.live_change import Change
     from drivetrain.spark.batch.fragment_query import FragmentQuery
-    from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+    from drivetrain.spark.run.run_checkpoints import RunCheckpoints
     from drivetrain.spark.run.run_clock import RunClock
 
 

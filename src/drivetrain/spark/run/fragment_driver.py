@@ -5,7 +5,7 @@ fragments in a separate thread. A fragment must behave the same in both.
 
 Design: `step` polls once and reacts; it never blocks for long, so one thread can drive many
 fragments. A query that ends because messages were lost, or because its source has new partitions, is
-recovered in a separate thread (`spark.repair.recovery`) and followed by another query, in the same driver.
+recovered in a separate thread (`spark.run.recovery`) and followed by another query, in the same driver.
 `step` raises any other error that stops it.
 
 | reason why the query ended | action of the driver |
@@ -33,8 +33,8 @@ from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.prepare.source_clock import PartitionsChangedError
-from drivetrain.spark.repair.recovery import Recoverable, Recovering, Recovery, Underway
 from drivetrain.spark.repair.steps import Steps
+from drivetrain.spark.run.recovery import Recoverable, Recovering, Recovery, Underway
 from drivetrain.spark.session.spark_errors import StateDamagedError
 
 POLL_S = 0.05

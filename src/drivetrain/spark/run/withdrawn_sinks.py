@@ -27,7 +27,7 @@ from drivetrain.config.references import scrubbed
 from drivetrain.core.change.live_change import Change, Outcome
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.graph_versions import HowItLeaves
-from drivetrain.spark.checkpoints.publishing import abort_after
+from drivetrain.spark.connector.publishing import abort_after
 
 if TYPE_CHECKING:
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion

@@ -27,7 +27,7 @@ from drivetrain.connectors.delta.delta_table import DeltaTarget
 from drivetrain.connectors.opening import open_sink
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import DiskFullError, MissingDependencyError, OutputError, UnavailableError
-from drivetrain.spark.checkpoints.publishing import abort_after, publish_transaction
+from drivetrain.spark.connector.publishing import abort_after, publish_transaction
 from drivetrain.spark.connector.sink import SinkContext
 
 

@@ -12,7 +12,7 @@ from drivetrain import published_files
 from drivetrain.api import sinks
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import InputError
-from drivetrain.spark.checkpoints.publishing import publish_transaction
+from drivetrain.spark.connector.publishing import publish_transaction
 from drivetrain.spark.connector.sink import SinkContext
 
 

@@ -17,7 +17,7 @@ from sink_worlds import IDS, Crash, FileWorld, SqliteWorld, World
 from drivetrain.api import sinks
 from drivetrain.connectors.in_process.memory_sink import collected, collected_together
 from drivetrain.connectors.opening import open_sink
-from drivetrain.spark.checkpoints.publishing import abort_after, is_transactional, publish_transaction
+from drivetrain.spark.connector.publishing import abort_after, is_transactional, publish_transaction
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 
 WORLDS: list[Callable[[Path], World]] = [FileWorld, SqliteWorld]

@@ -15,7 +15,7 @@ from drivetrain.api import sinks
 from drivetrain.connectors.opening import open_sink
 from drivetrain.connectors.sql.sql_sink import SqlSinkWriter
 from drivetrain.errors import MissingDependencyError, OutputError
-from drivetrain.spark.checkpoints.publishing import is_transactional, publish_transaction
+from drivetrain.spark.connector.publishing import is_transactional, publish_transaction
 from drivetrain.spark.connector.sink import SinkContext
 
 

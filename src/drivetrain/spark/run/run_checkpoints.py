@@ -10,7 +10,7 @@ Invariants:
 
 1. A record that `wait_made` returns is committed everywhere.
 
-Called by `embedded`; `running` lets programs make savepoints.
+Called by `embedded` and `embedded_loop`; programs make savepoints through it.
 """
 
 from __future__ import annotations
