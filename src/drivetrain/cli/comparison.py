@@ -107,7 +107,7 @@ def compared_in_a_cluster(
     app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool
 ) -> Comparison:
     """Compare a graph with the version in force of an application of a cluster."""
-    found = difference(in_force, new, has_checkpoints=has_checkpoints, in_cluster=True)
+    found = difference(in_force, new, has_checkpoints=has_checkpoints)
     return _compared(app_id, in_force, found)
 
 

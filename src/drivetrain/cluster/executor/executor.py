@@ -36,7 +36,13 @@ from drivetrain.cluster.executor.spark_work import Work
 from drivetrain.cluster.executor.thread_stacks import stacks_of
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.messages.changing import CheckVersion, LookAtVersions, SeenVersion, VersionsSeen
+from drivetrain.cluster.messages.changing import (
+    CheckVersion,
+    LookAtVersions,
+    MayLeave,
+    SeenVersion,
+    VersionsSeen,
+)
 from drivetrain.cluster.messages.checkpoints import CheckpointCommand, FragmentMoved, checkpoint_answer
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
@@ -161,6 +167,10 @@ class Executor(GuardedActor):
             case LookAtVersions(epoch):
                 if epoch == self._launch.epoch and self._work.versions is not None:
                     self._work.versions.look_again()
+            case MayLeave(epoch, fragment, number):
+                attempt = self._attempts.get(fragment)
+                if epoch == self._launch.epoch and attempt is not None and attempt.number == number:
+                    attempt.let_leave()
             case Prepare() | Deploy() | Conclude() | CheckVersion() | EndExecutor() if (
                 message.epoch != self._launch.epoch
             ):

@@ -102,14 +102,13 @@ def difference(
     *,
     has_checkpoints: bool = False,
     discards: bool = False,
-    in_cluster: bool = False,
 ) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
     `has_checkpoints`: the running application makes checkpoints, with which sinks publish. `discards`: a
-    removed fragment does not process the rest of its input. `in_cluster`: a cluster runs the application.
+    removed fragment does not process the rest of its input.
     """
-    moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards, in_cluster=in_cluster)
+    moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
     return Difference(tuple(_changes(old, new, has_checkpoints, discards, moves)))
 
 

@@ -20,6 +20,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pyspark.sql.types import StructType
+
 from drivetrain.core.change.difference import has_same_trunk, live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome
@@ -112,6 +114,8 @@ class ApplicationVersions:
             refreshed={id: table for id, table in own.refreshed.items() if id in same},
             transactional=own.transactional,
         )
+        for id, schema in record.schemas.items():
+            context.schemas.setdefault(id, StructType.fromJson(schema))
         known = {id: sink for id, sink in self.in_force.sinks.items() if id in same & plan.graph.nodes.keys()}
         return LoadedVersion(record, context, open_sinks(plan, own.rundir, own.config, known))
 

@@ -79,8 +79,8 @@ def checked(
 ) -> Proposal:
     """Check a change to a graph, and compile it for the fragments that `drivers` drive, by id.
 
-    `start` makes the first query of a new fragment; without it no fragment can be added or removed, as in a
-    cluster. Raises the errors of `LiveChanges.propose`.
+    `start` makes the first query of a new fragment; without it new fragments are not compiled. Raises the
+    errors of `LiveChanges.propose`.
     """
     before = versions.in_force
     if before.record.number != against:
@@ -91,8 +91,7 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    modes = {"has_checkpoints": before.context.transactional, "discards": discards}
-    found = difference(before.record, record, **modes, in_cluster=start is None)
+    found = difference(before.record, record, has_checkpoints=before.context.transactional, discards=discards)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -105,7 +104,7 @@ def checked(
     loaded = versions.load(record, graph)
     change = live_change(before.record, record)
     read = {channel for id in change.leaves for channel in before.record.channels(id)}
-    schemas = {id: before.context.schemas[id].jsonValue() for id in sorted(read)}
+    schemas = {**record.schemas, **{id: before.context.schemas[id].jsonValue() for id in sorted(read)}}
     new_sinks = _new_sinks(versions, loaded)
     record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=discards, schemas=schemas)
     loaded = dataclasses.replace(loaded, record=record)
@@ -118,7 +117,15 @@ def checked(
     if at is not None:
         return _at_a_time(versions, drivers, loaded, change, made_how, code, at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
-    return Proposal(loaded, change, made_how, code, sets, queries)
+    return Proposal(_with_schemas(loaded, change), change, made_how, code, sets, queries)
+
+
+def _with_schemas(loaded: LoadedVersion, change: Change) -> LoadedVersion:
+    """The version with the schemas of the channels that its new fragments read, as far as they are known."""
+    record, known = loaded.record, loaded.context.schemas
+    read = sorted({channel for id in change.starts for channel in record.channels(id)} & known.keys())
+    schemas = {**record.schemas, **{id: known[id].jsonValue() for id in read}}
+    return dataclasses.replace(loaded, record=msgspec.structs.replace(record, schemas=schemas))
 
 
 def _compiled(

@@ -59,8 +59,9 @@ from drivetrain.core.change.live_change import (
 )
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.change_history import ChangeHistory
+from drivetrain.runtime.fragment_roles import note_done
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.run.change_history import ChangeHistory
 from drivetrain.spark.run.change_proposal import Proposal, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
@@ -359,7 +360,7 @@ class LiveChanges:
                     self._handovers.withdraw()
                     self.versions.put_in_force(change.before)
                 else:
-                    self._fragments.note_done(change)
+                    note_done(self._execution.rundir.versions, change)
                 self._ended = change
                 reached(CrashPoint.AFTER_OUTCOME)
                 self._take(OutcomeRecorded())

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cluster.messages.changing import LookAtVersions, SeenVersion, VersionsSeen
-from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.core.job.fragment_execution import Execution, ExecutionState
 
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
@@ -29,6 +29,12 @@ class AttemptReports:
         self._owner: Final = owner
         self._running: Final = running
         self._seen: dict[str, SeenVersion] = {}
+        self.number = 0
+        """The version in force."""
+        self.is_trial = False
+        """Whether it is on trial."""
+        self.newest = 0
+        """The largest number of a version."""
 
     def take(self, message: VersionsSeen) -> list[SeenVersion]:
         """Keep what an executor's attempts have seen; returns what counts."""
@@ -44,20 +50,31 @@ class AttemptReports:
                 found.append(seen)
         return found
 
-    def behind(self, fragments: Iterable[str], number: int, *, is_trial: bool) -> list[str]:
-        """The executors whose attempts of these fragments have not seen version `number` as it stands."""
+    def of(self, execution: Execution) -> SeenVersion | None:
+        """What the attempt of an execution has seen; None while it does not run, or has not seen how things
+        stand."""
+        seen = self._seen.get(execution.fragment)
+        if execution.state is not ExecutionState.RUNNING or seen is None:
+            return None
+        return seen if self._is_up_to_date(seen, execution) else None
+
+    def behind(self, fragments: Iterable[str]) -> list[str]:
+        """The executors whose attempts of these fragments have not seen how things stand."""
         found = set()
         for fragment in fragments:
             execution, seen = self._running.job.execution(fragment), self._seen.get(fragment)
             if execution is None or execution.state is not ExecutionState.RUNNING:
                 continue
-            reported = None if seen is None else (seen.attempt, seen.number, seen.is_trial)
-            if reported != (execution.attempt, number, is_trial):
+            if seen is None or not self._is_up_to_date(seen, execution):
                 found.add(execution.executor)
         return sorted(id for id in found if id is not None)
 
-    def have_look(self, number: int, *, is_trial: bool) -> None:
+    def have_look(self) -> None:
         """Ask the executors to look that are behind."""
         fragments = [execution.fragment for execution in self._running.job.executions]
-        for executor in self.behind(fragments, number, is_trial=is_trial):
+        for executor in self.behind(fragments):
             self._running.tell(executor, LookAtVersions(self._owner.setup.epoch))
+
+    def _is_up_to_date(self, seen: SeenVersion, execution: Execution) -> bool:
+        stands = (execution.attempt, self.number, self.is_trial, self.newest)
+        return (seen.attempt, seen.number, seen.is_trial, seen.newest) == stands

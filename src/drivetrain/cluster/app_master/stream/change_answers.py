@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 from drivetrain.cluster.app_master.stream.proposed_change import RefusedChangeError
 from drivetrain.cluster.messages.changing import ChangeStands
+from drivetrain.core.job.job_events import JobState
+from drivetrain.errors import UnavailableError
 from drivetrain.runtime.error_views import error_view
 
 if TYPE_CHECKING:
     from drivetrain.actor import ActorRef
+    from drivetrain.cluster.app_master.app_master import ApplicationMaster
     from drivetrain.core.change.change_state import ChangeState
+    from drivetrain.core.job.job import Job
 
 
 class ChangeAnswers:
@@ -40,3 +44,16 @@ class ChangeAnswers:
                 self._waiting.append((number, asker))
             else:
                 self.tell(asker, state)
+
+
+def not_running(owner: ApplicationMaster, job: Job, *, is_known: bool) -> UnavailableError | None:
+    """Why no change can begin, as the application does not run; None if one can."""
+    if not is_known:
+        why = "the application has not begun"
+    elif owner.end_state is not None:
+        why = "the application is stopping"
+    elif job.state is not JobState.RUNNING:
+        why = "the application is starting again"
+    else:
+        return None
+    return UnavailableError(why, where=owner.setup.app_id, remedy="try again")
