@@ -173,9 +173,9 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
 
     `number` is the version in force, `is_trial` whether it is on trial, and `newest` the largest number of a
     version, which tells apart how things stood before a change and after its rollback. `began` is the first
-    batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch with it has
-    failed; the attempt then waits until the version is no longer on trial. `writes` are the channels that the
-    fragment writes, or will write with the version that it goes over to.
+    batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch with it
+    has failed; the attempt then waits until the version is no longer on trial. `writes` are the channels that
+    the fragment writes, or will write with the version that it goes over to.
     """
 
     fragment: str

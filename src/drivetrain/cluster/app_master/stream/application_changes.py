@@ -260,6 +260,7 @@ class ApplicationChanges:
         error = self._refusal()
         if error is None and compiled.against != self._reports.number:
             error = UnavailableError("the application has changed meanwhile", remedy="try again")
+        error = error or self._leaving.refusal(compiled.change.starts)
         if error is not None:
             self._answer(asker, error)
             return

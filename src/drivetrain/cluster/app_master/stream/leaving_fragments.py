@@ -22,11 +22,12 @@ Called by `application_changes`. Imports neither pyspark nor pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cluster.messages.changing import MayLeave
 from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.errors import UnavailableError
 
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
@@ -62,6 +63,17 @@ class LeavingFragments:
         stay = [v for v in job.vertices if v.fragment not in self._known and _may_run(job, v.fragment)]
         self._running.becomes((*standing.vertices, *stay), standing.participants)
         return left
+
+    def refusal(self, starts: Iterable[str]) -> UnavailableError | None:
+        """Why these fragments cannot start now: earlier ones of their names are not gone."""
+        again = [id for id in starts if self._running.job.execution(id) is not None]
+        if not again:
+            return None
+        return UnavailableError(
+            "fragments of these names are still leaving the application",
+            where=", ".join(again),
+            remedy="try again once they have left; they then start with an empty state",
+        )
 
     @property
     def is_behind(self) -> bool:

@@ -199,7 +199,6 @@ class StoredVersions:
                 compiled.change.number,
             ):
                 raise UnavailableError("the application has changed meanwhile", remedy="try again")
-            self._require_left(compiled.change)
             for id in compiled.change.starts:
                 self._rundir.places.prepare(id, record.channels(id), record.sources(id))
             try:
@@ -211,16 +210,6 @@ class StoredVersions:
                 # The file is there, and is what counts; only its directory could not be synced.
         self.withdraw(compiled.id)
         return self.stands()
-
-    def _require_left(self, change: Change) -> None:
-        """Raise UnavailableError when a fragment would start whose earlier one has not left yet."""
-        again = sorted({id for _, id, _ in self._rundir.versions.leaving()} & {*change.starts})
-        if again:
-            raise UnavailableError(
-                "fragments of these names are still leaving the application",
-                where=", ".join(again),
-                remedy="try again once they have left",
-            )
 
     def record_outcome(self, effect: RecordOutcome) -> Standing:
         """Record how a change has ended, and which fragments now have to leave; raises as `record`."""
