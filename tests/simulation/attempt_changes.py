@@ -109,7 +109,7 @@ class Changer:
             self.made += 1
             discards = world.drawn.is_growing and random.random() < 0.3
             request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"), discards=discards)
-        elif drawn < 0.85 and self.in_force:
+        elif (drawn < 0.85 or world.deaths) and self.in_force:
             request = ChangeGraph(0, None, random.choice(sorted(self.in_force)))
         else:
             stands = await app_master.ask(GetChange(), ChangeStands, timeout_ms=2_000)

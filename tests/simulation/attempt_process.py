@@ -192,8 +192,7 @@ class ExecutorProcess:
 
         def size() -> int:
             # An application that is to die in its changes does not end before that.
-            likely = 0.98 if self.world.drawn.is_growing else 0.95
-            is_held_up = self.world.deaths and changer.changes_left > 0 and draw.random() < likely
+            is_held_up = self.world.deaths and changer.changes_left > 0 and draw.random() < 0.95
             return 0 if is_held_up else draw.randrange(0, 4)
 
         return self.world.drawn.source(id, size)

@@ -104,10 +104,10 @@ def compared_with(
 
 
 def compared_in_a_cluster(
-    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool
+    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool = False
 ) -> Comparison:
     """Compare a graph with the version in force of an application of a cluster."""
-    found = difference(in_force, new, has_checkpoints=has_checkpoints)
+    found = difference(in_force, new, has_checkpoints=has_checkpoints, discards=discards)
     return _compared(app_id, in_force, found)
 
 

@@ -25,6 +25,7 @@ from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome
 from drivetrain.core.job.fragment_execution import FragmentId
 from drivetrain.core.job.job_events import Vertex
+from drivetrain.errors import InputError
 from drivetrain.runtime.graph_versions import GraphVersions, HowItLeaves
 
 
@@ -75,16 +76,22 @@ def vertices_of_roles(roles: Mapping[str, Role]) -> tuple[Vertex, ...]:
 def interrupted(stored: GraphVersions) -> list[Change]:
     """The changes whose trial was ended by a run with another version, and whose fragments have to leave.
 
-    Raises InputError when a file is damaged.
+    A version that cannot be read is passed over. Raises InputError when the one in force is damaged.
     """
-    in_force, numbers = stored.in_force(), stored.numbers()
+    in_force = stored.in_force()
+    if in_force is None:
+        return []
     found: list[Change] = []
-    for number in numbers if in_force is not None else ():
-        record = stored.version(number)
-        is_over = record.made_how == "run" or stored.ending(number) is not None
-        if in_force is None or is_over or number == in_force.number or record.follows not in numbers:
+    for number in stored.numbers():
+        if number == in_force.number:
             continue
-        change = live_change(stored.version(record.follows), record)
+        try:
+            record = stored.version(number)
+            if not stored.is_on_trial(record):
+                continue
+            change = live_change(stored.version(record.follows), record)
+        except InputError:
+            continue
         if any(id not in in_force.fragments for id in change.leaves):
             found.append(change)
     return found

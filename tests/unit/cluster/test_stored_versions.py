@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from drivetrain import Application, agg, sinks, sources
+from drivetrain import Application, sinks, sources
 from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
@@ -133,37 +133,37 @@ def test_a_trial_that_nobody_can_decide_ends_when_an_application_master_begins(
 
 def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, tmp_path: Path) -> None:
     mine = stored(tmp_path)
-    rundir.versions.propose(ID, with_window(), b"code 2")
+    rundir.versions.propose(ID, with_one_more(), b"code 2")
     change = mine.proposed(ID)
-    assert (change.starts, change.leaves) == (("sums",), ())
+    assert (change.starts, change.leaves) == (("more",), ())
     standing = mine.record(Compiled(ID, "update", 1, change, Shown()))
-    assert [(v.fragment, v.producers) for v in standing.vertices] == [("read", ()), ("sums", ("read",))]
-    assert (rundir.fragment("sums") / "first-batch").exists(), "its place was to be prepared"
-    standing = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "sums", "it failed"))
+    assert [(v.fragment, v.producers) for v in standing.vertices] == [("read", ()), ("more", ("read",))]
+    assert (rundir.fragment("more") / "first-batch").exists(), "its place was to be prepared"
+    standing = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "more", "it failed"))
     assert standing.state.version == 1
-    assert standing.leaving == {"sums": {"kept--sums": "read"}}
-    assert [v.fragment for v in standing.vertices] == ["read", "sums"]
-    rundir.versions.note_leaving(2, "sums", None)
+    assert standing.leaving == {"more": {"tap--more": "read"}}
+    assert [v.fragment for v in standing.vertices] == ["read", "more"]
+    rundir.versions.note_leaving(2, "more", None)
     assert [v.fragment for v in mine.stands().vertices] == ["read"]
-    rundir.versions.propose(ID, with_window(), b"code 3")
+    rundir.versions.propose(ID, with_one_more(), b"code 3")
     mine.record(Compiled(ID, "update", 1, mine.proposed(ID), Shown()))
     mine.record_outcome(RecordOutcome(mine.stands().change or change, Outcome.DONE))
     rundir.versions.propose(ID, version("id > 1"), b"code 4")
     leaves = mine.proposed(ID)
     standing = mine.record(Compiled(ID, "update", 3, leaves, Shown()))
-    assert (leaves.leaves, standing.leaving) == (("sums",), {}), "the application may return to it"
-    assert [v.fragment for v in standing.vertices] == ["read", "sums"]
+    assert (leaves.leaves, standing.leaving) == (("more",), {}), "the application may return to it"
+    assert [v.fragment for v in standing.vertices] == ["read", "more"]
     mine.record_outcome(RecordOutcome(leaves, Outcome.DONE))
-    assert rundir.versions.leaving() == [(4, "sums", "drains")]
+    assert rundir.versions.leaving() == [(4, "more", "drains")]
 
 
-def with_window() -> GraphVersion:
+def with_one_more() -> GraphVersion:
     """A version with one more fragment."""
     app = Application("app")
     kept = app.read(sources.generate(rows=9), name="read").filter("id > 1", name="kept")
     kept.sink(sinks.none(), name="out")
-    sums = kept.cut().aggregate(n=agg.count(), step="sums")
-    sums.sink(sinks.none(), name="also")
+    tapped = kept.filter("id > 0", name="tap").cut()
+    tapped.filter("id > 2", name="more").sink(sinks.none(), name="also")
     return version_of(plan(app.graph()), lambda operation: repr(operation))
 
 
