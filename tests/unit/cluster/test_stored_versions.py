@@ -133,7 +133,7 @@ def test_a_trial_that_nobody_can_decide_ends_when_an_application_master_begins(
 
 def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, tmp_path: Path) -> None:
     mine = stored(tmp_path)
-    rundir.versions.propose(ID, with_one_more(), b"code 2")
+    rundir.versions.propose(ID, with_one_more(2), b"code 2")
     change = mine.proposed(ID)
     assert (change.starts, change.leaves) == (("more",), ())
     standing = mine.record(Compiled(ID, "update", 1, change, Shown()))
@@ -145,10 +145,10 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     assert [v.fragment for v in standing.vertices] == ["read", "more"]
     rundir.versions.note_leaving(2, "more", None)
     assert [v.fragment for v in mine.stands().vertices] == ["read"]
-    rundir.versions.propose(ID, with_one_more(), b"code 3")
+    rundir.versions.propose(ID, with_one_more(3), b"code 3")
     mine.record(Compiled(ID, "update", 1, mine.proposed(ID), Shown()))
     mine.record_outcome(RecordOutcome(mine.stands().change or change, Outcome.DONE))
-    rundir.versions.propose(ID, version("id > 1"), b"code 4")
+    rundir.versions.propose(ID, msgspec.structs.replace(version("id > 1"), number=4), b"code 4")
     leaves = mine.proposed(ID)
     standing = mine.record(Compiled(ID, "update", 3, leaves, Shown()))
     assert (leaves.leaves, standing.leaving) == (("more",), {}), "the application may return to it"
@@ -157,14 +157,15 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     assert rundir.versions.leaving() == [(4, "more", "drains")]
 
 
-def with_one_more() -> GraphVersion:
-    """A version with one more fragment."""
+def with_one_more(number: int) -> GraphVersion:
+    """A version with one more fragment, as executors have completed it."""
     app = Application("app")
     kept = app.read(sources.generate(rows=9), name="read").filter("id > 1", name="kept")
     kept.sink(sinks.none(), name="out")
     tapped = kept.filter("id > 0", name="tap").cut()
     tapped.filter("id > 2", name="more").sink(sinks.none(), name="also")
-    return version_of(plan(app.graph()), lambda operation: repr(operation))
+    made = version_of(plan(app.graph()), lambda operation: repr(operation))
+    return msgspec.structs.replace(made, number=number)
 
 
 def test_pages_of_versions_fit_into_messages_and_join_to_all(rundir: RunDirectory, tmp_path: Path) -> None:

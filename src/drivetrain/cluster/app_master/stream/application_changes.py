@@ -32,6 +32,7 @@ Called by `stream_app_master`, `running_job` and `application_duties`. Imports n
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,7 @@ from drivetrain.cluster.app_master.app_master_messages import Call
 from drivetrain.cluster.app_master.blocking_work import in_thread
 from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
 from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, not_running
+from drivetrain.cluster.app_master.stream.kept_stages import KeptStages
 from drivetrain.cluster.app_master.stream.leaving_fragments import LeavingFragments
 from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, Standing, StoredVersions
@@ -54,8 +56,11 @@ from drivetrain.cluster.messages.changing import (
     VersionsSeen,
 )
 from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
 from drivetrain.core.change.live_change import (
+    BatchBegan,
+    BatchCommitted,
     Change,
     ChangeGivenUp,
     ChangeProposed,
@@ -72,8 +77,8 @@ from drivetrain.core.change.live_change import (
     UseVersion,
     VersionRecorded,
 )
-from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.runtime.error_views import error_view
 
 if TYPE_CHECKING:
@@ -112,6 +117,8 @@ class ApplicationChanges:
         self._reports: Final = AttemptReports(owner, running)
         self._leaving: Final = LeavingFragments(running, self._reports, owner.setup.epoch)
         self._is_reading = False
+        self._kept: Final = KeptStages(owner, stored)
+        self._history = ChangeHistory(self._kept, deque())
         running.fragment_failed = self._fragment_failed
 
     # ---- queries
@@ -149,6 +156,8 @@ class ApplicationChanges:
         self._state = standing.state
         self._stand(standing)
         if standing.change is not None:
+            self._kept.known = standing.stages
+            self._history.resume(standing.change.number)
             self._running.job.spared = frozenset(standing.change.starts)
             self._take(ChangeResumed(standing.change))
         self._settled()
@@ -231,8 +240,14 @@ class ApplicationChanges:
     def _judge(self, events: list[Event]) -> None:
         """Take what fragments have done with the version on trial."""
         for event in events:
-            if self._core.stage is Stage.ON_TRIAL:
-                self._take(event)
+            if self._core.stage is not Stage.ON_TRIAL:
+                return
+            match event:
+                case BatchBegan(fragment):
+                    self._history.reach(Reached.BEGUN, fragment)
+                case BatchCommitted(fragment):
+                    self._history.reach(Reached.SHOWN, fragment)
+            self._take(event)
 
     # ---- requests
 
@@ -242,6 +257,8 @@ class ApplicationChanges:
             self._answer(asker, error)
             return
         self._is_compiling = True
+        self._history = ChangeHistory(self._kept, deque())
+        self._history.reach(Reached.PROPOSED)
         self._owner.context.pipe_to_self(
             self._proposed.compiled(message),
             lambda compiled: Call(functools.partial(self._propose, compiled, asker)),
@@ -265,6 +282,7 @@ class ApplicationChanges:
             self._answer(asker, error)
             return
         self._compiled = compiled
+        self._history.reach(Reached.COMPILED)
         self._answers.wait(compiled.change.number, asker)
         self._take(ChangeProposed(compiled.change))
 
@@ -307,32 +325,27 @@ class ApplicationChanges:
             self._perform(effect)
 
     def _show(self, state: ChangeState) -> None:
-        self._state = state
+        self._state = msgspec.structs.replace(state, stages=self._history.stages)
         self._owner.changed()
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case RecordVersion(change):
                 assert self._compiled is not None
-                record = functools.partial(self._record_version, self._compiled)
+                record = functools.partial(self._stored.record, self._compiled)
                 in_thread(self._owner, record, functools.partial(self._recorded, change), self._not_recorded)
             case UseVersion():
                 self._have_look()
             case RecordOutcome():
-                record = functools.partial(self._record_outcome, effect)
+                record = functools.partial(self._stored.record_outcome, effect)
                 then = functools.partial(self._outcome_recorded, effect)
                 in_thread(self._owner, record, then, self._later(effect))
             case TellEnd():
                 self._tell_end(effect)
 
-    def _record_version(self, compiled: Compiled) -> Standing:
-        reached(CrashPoint.BEFORE_VERSION)
-        standing = self._stored.record(compiled)
-        reached(CrashPoint.AFTER_VERSION)
-        return standing
-
     def _recorded(self, change: Change, standing: Standing) -> None:
         self._running.job.spared = frozenset(change.starts)
+        self._history.recorded(change.number)
         if self._compiled is not None:
             progress = self._running.progress
             progress.shown_before, progress.shown = progress.shown, self._compiled.shown
@@ -343,12 +356,6 @@ class ApplicationChanges:
 
     def _not_recorded(self, error: Exception) -> None:
         self._take(RecordingFailed(str(error)))
-
-    def _record_outcome(self, effect: RecordOutcome) -> Standing:
-        reached(CrashPoint.BEFORE_OUTCOME)
-        standing = self._stored.record_outcome(effect)
-        reached(CrashPoint.AFTER_OUTCOME)
-        return standing
 
     def _outcome_recorded(self, _: RecordOutcome, standing: Standing) -> None:
         progress = self._running.progress
@@ -371,9 +378,10 @@ class ApplicationChanges:
     def _tell_end(self, ended: TellEnd) -> None:
         change = ended.change
         how = (ended.outcome, ended.fragment, ended.why)
+        self._history.reach(ended.outcome)
         self._show(ChangeState(self._reports.number, Stage.IDLE, change.number, change.before, (), *how))
         self._compiled = None
-        self._notice(show_end(ended))
+        self._notice(f"{show_end(ended)} ({in_words(self._history.stages)})")
         self._have_look()
         self._answer_taken()
         self._owner.report()

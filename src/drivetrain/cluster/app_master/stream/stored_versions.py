@@ -31,12 +31,14 @@ from drivetrain.cluster.messages.changing import (
     Versions,
 )
 from drivetrain.config import Config
+from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex
+from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
@@ -71,7 +73,7 @@ class Standing:
     `change` is on trial; `vertices` are the fragments that run, and `leaving` those of them that have to
     leave, each with the channels that it reads and the fragments that write these. `participants` take part
     in checkpoints: the fragments of the version in force, and whether each has a source. `newest` is the
-    largest number of a version.
+    largest number of a version, `stages` those that the change on trial has reached.
     """
 
     state: ChangeState
@@ -80,6 +82,7 @@ class Standing:
     leaving: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     participants: Mapping[str, bool] = field(default_factory=dict)
     newest: int = 0
+    stages: tuple[ChangeStage, ...] = ()
 
 
 class StoredVersions:
@@ -125,7 +128,18 @@ class StoredVersions:
         change = None if before is None else live_change(before, record)
         newest = max(stored.numbers())
         participants = {id: bool(record.sources(id)) for id in record.fragments}
-        return Standing(state, change, vertices_of_roles(roles), leaving, participants, newest)
+        stages = self._stages(record.number) if change is not None else ()
+        return Standing(state, change, vertices_of_roles(roles), leaving, participants, newest, stages)
+
+    def _stages(self, number: int) -> tuple[ChangeStage, ...]:
+        try:
+            return self._rundir.versions.stages(number)
+        except InputError:
+            return ()  # the history begins anew
+
+    def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
+        """Keep the stages that the change to a version has reached; they decide nothing."""
+        self._rundir.versions.note_stages(number, stages)
 
     def _state(self, record: GraphVersion) -> ChangeState:
         """The version in force, and how the last change ended."""
@@ -190,6 +204,7 @@ class StoredVersions:
     def record(self, compiled: Compiled) -> Standing:
         """Put a version in force; raises UnavailableError when that is not this application master's to do,
         and what writing raises: then nothing has changed."""
+        reached(CrashPoint.BEFORE_VERSION)
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
             record, code = stored.proposal(compiled.id)
@@ -209,11 +224,13 @@ class StoredVersions:
                     raise
                 # The file is there, and is what counts; only its directory could not be synced.
         self.withdraw(compiled.id)
+        reached(CrashPoint.AFTER_VERSION)
         return self.stands()
 
     def record_outcome(self, effect: RecordOutcome) -> Standing:
         """Record how a change has ended, and which fragments now have to leave; raises as `record`."""
         change, outcome = effect.change, effect.outcome
+        reached(CrashPoint.BEFORE_OUTCOME)
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
             if stored.ending(change.number) is not None:
@@ -225,6 +242,7 @@ class StoredVersions:
                 leaving: dict[str, HowItLeaves] = dict.fromkeys(change.starts, "is discarded")
                 why = (effect.fragment, effect.why)
                 stored.note_ending(change.number, outcome, *why, to_remove=new, leaving=leaving)
+        reached(CrashPoint.AFTER_OUTCOME)
         return self.stands()
 
     # ---- configuration
