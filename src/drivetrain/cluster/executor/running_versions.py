@@ -28,7 +28,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pyspark.sql.types import StructType
 
 from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.core.change.change_state import not_kept
@@ -40,6 +39,7 @@ from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.fragment_roles import Role, roles_in
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import Proposal, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.starting_fragments import check_sources
@@ -148,8 +148,7 @@ class RunningVersions:
         if record.number != self.versions.in_force.record.number:
             if proposal is not None and self._is_proposed(record, proposal):
                 self.versions.recorded(proposal.loaded, record)
-                for channel, schema in record.schemas.items():  # others have compiled what writes them
-                    proposal.loaded.context.schemas.setdefault(channel, StructType.fromJson(schema))
+                add_schemas(proposal.loaded.context, record)  # others have compiled what writes them
             self.versions.put_in_force(record.number)
             for id in self._execution.leaving.keys() & record.fragments.keys():
                 del self._execution.leaving[id]
@@ -163,8 +162,7 @@ class RunningVersions:
         role = roles_in(self.stored).get(fragment)
         if role is not None and role.by:
             version = self.versions.of_number(role.record.number)
-            for channel, schema in self.stored.version(role.by).schemas.items():
-                version.context.schemas.setdefault(channel, StructType.fromJson(schema))
+            add_schemas(version.context, self.stored.version(role.by))
             self._execution.leaving[fragment] = version.context
         return role
 

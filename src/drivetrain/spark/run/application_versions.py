@@ -114,8 +114,7 @@ class ApplicationVersions:
             refreshed={id: table for id, table in own.refreshed.items() if id in same},
             transactional=own.transactional,
         )
-        for id, schema in record.schemas.items():
-            context.schemas.setdefault(id, StructType.fromJson(schema))
+        add_schemas(context, record)
         known = {id: sink for id, sink in self.in_force.sinks.items() if id in same & plan.graph.nodes.keys()}
         return LoadedVersion(record, context, open_sinks(plan, own.rundir, own.config, known))
 
@@ -318,6 +317,12 @@ class ApplicationVersions:
 
     def _is_untouched(self, fragment: str, number: int, own: GraphVersion) -> bool:
         return fragment not in touched(self._versions.version(number), own)
+
+
+def add_schemas(context: CompileContext, record: GraphVersion) -> None:
+    """Add the schemas of channels in the record of a version, where they are not known yet."""
+    for id, schema in record.schemas.items():
+        context.schemas.setdefault(id, StructType.fromJson(schema))
 
 
 def _channels(plan: Plan) -> set[str]:
