@@ -18,8 +18,8 @@ Invariants:
 2. The version in force is the one that ran last, or was about to run.
 3. A version that was rolled back never comes into force again: its graph does, with another number.
 
-Called by `run_directory`, `spark.run.change_history` and application masters, and by the commands that show
-and compare versions.
+Called by `run_directory`, `fragment_roles` and application masters, and by the commands that show and compare
+versions.
 """
 
 from __future__ import annotations

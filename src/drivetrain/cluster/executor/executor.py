@@ -167,10 +167,8 @@ class Executor(GuardedActor):
             case LookAtVersions(epoch):
                 if epoch == self._launch.epoch and self._work.versions is not None:
                     self._work.versions.look_again()
-            case MayLeave(epoch, fragment, number):
-                attempt = self._attempts.get(fragment)
-                if epoch == self._launch.epoch and attempt is not None and attempt.number == number:
-                    attempt.let_leave()
+            case MayLeave():
+                self._let_leave(message)
             case Prepare() | Deploy() | Conclude() | CheckVersion() | EndExecutor() if (
                 message.epoch != self._launch.epoch
             ):
@@ -291,6 +289,12 @@ class Executor(GuardedActor):
             self._cancelled[message.fragment] = number
             self._waiting.pop(message.fragment, None)
             self._queue(AttemptChanged(message.fragment, number, FragmentOutcome.CANCELED))
+
+    def _let_leave(self, message: MayLeave) -> None:
+        attempt = self._attempts.get(message.fragment)
+        is_meant = attempt is not None and attempt.number == message.attempt
+        if message.epoch == self._launch.epoch and attempt is not None and is_meant:
+            attempt.let_leave()
 
     def _drivers(self) -> dict[str, FragmentDriver]:
         return {a.fragment: a.driver for a in self._attempts.values() if a.driver is not None}

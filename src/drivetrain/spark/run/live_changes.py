@@ -78,8 +78,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
-_LOOK_S: Final = 0.1
-"""How often a thread that waits for the loop checks whether the run has ended."""
+_LOOK_S: Final = 0.1  # how often a thread that waits for the loop checks whether the run has ended
 
 
 class LiveChanges:
@@ -360,7 +359,7 @@ class LiveChanges:
                     self._handovers.withdraw()
                     self.versions.put_in_force(change.before)
                 else:
-                    note_done(self._execution.rundir.versions, change)
+                    note_done(self.versions.rundir.versions, change)
                 self._ended = change
                 reached(CrashPoint.AFTER_OUTCOME)
                 self._take(OutcomeRecorded())

@@ -4,7 +4,8 @@ Problem: a message that a version is in force may be lost, and so may the answer
 executors, and reports of those that were replaced arrive late.
 
 Design: attempts repeat what they have seen with every report. Only that of a fragment's current attempt
-counts. Whoever has not seen how things are is asked to look, again and again.
+counts. An executor whose attempts have not
+seen how things stand is asked to look, until they have.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
 """

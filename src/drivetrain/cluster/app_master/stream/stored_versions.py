@@ -135,7 +135,7 @@ class StoredVersions:
         try:
             return self._rundir.versions.stages(number)
         except InputError:
-            return ()  # the history begins anew
+            return ()  # then the history begins here
 
     def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
         """Keep the stages that the change to a version has reached; they decide nothing."""

@@ -43,8 +43,8 @@ def failure_of(fragment: str, error: ErrorView, change: Change) -> BatchFailed |
     """The end of the trial by a new fragment that cannot start; None for what another attempt may avoid."""
     if fragment not in change.starts or error.code in (UnavailableError.code, RESTORE_NEEDED):
         return None
-    told = (error.what, error.got, error.user_traceback)
-    return BatchFailed(fragment, "\n".join(part for part in told if part))
+    parts = (error.what, error.got, error.user_traceback)
+    return BatchFailed(fragment, "\n".join(part for part in parts if part))
 
 
 def ended_of(change: Change, job: Job) -> list[Event]:
