@@ -76,8 +76,7 @@ case $kind in
     side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports"
     tests "unit and simulation" tests/simulation tests/unit
     if [ "$kind" = all ]; then
-      tests "integration" tests/integration
-      tests "browser" tests/browser --numprocesses 0
+      tests "integration and browser" tests/integration tests/browser
     fi
     ;;
 esac

@@ -20,6 +20,7 @@ import msgspec
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "src" / "drivetrain" / "console" / "web" / "lib" / "answers.d.ts"
 HEADER = "// The console's answers as types. Written by scripts/console_types.py; do not edit.\n"
+PICTURES = ("drivetrain.core.picture.placed_graph", "drivetrain.core.picture.compared_graph")
 PLAIN = {
     int: "number",
     float: "number",
@@ -36,11 +37,11 @@ def written() -> str:
 
 
 def structs() -> list[type[msgspec.Struct]]:
-    """The structs of `console.answers` and of the graph in them, in the order of modules and lines."""
+    """The structs of `console.answers` and of the graphs in them, in the order of modules and lines."""
     package = importlib.import_module("drivetrain.console.answers")
     modules = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
     found = []
-    for name in (*sorted(module.name for module in modules), "drivetrain.core.picture.placed_graph"):
+    for name in (*sorted(module.name for module in modules), *PICTURES):
         members = vars(importlib.import_module(name)).values()
         found += [
             m

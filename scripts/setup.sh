@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout on a Debian-like machine that has Python 3.11 or later: a virtual environment in .venv with
 # the pinned packages and this one, Java for Spark, and with --browser what the checks need besides: the Chromium that
-# the browser tests drive, tsc for the types of the dashboard's modules, PostgreSQL's server, and the jars of Kafka's
+# the browser tests drive, tsc for the types of the dashboard's modules, promtool, PostgreSQL's server, and the jars of Kafka's
 # broker, of Spark's connector to it, and of an object store.
 # Whatever is there already is used as it is, so a second run takes no time.
 set -euo pipefail
@@ -148,6 +148,29 @@ install_postgres() { # tests start servers of their own: the one that Debian's p
     apt_install "PostgreSQL's server for the tests" postgresql
 }
 
+install_promtool() { # only this program of Debian's package, which would set up a server: 48 MB
+  local place=${XDG_CACHE_HOME:-$HOME/.cache}/drivetrain/promtool folder
+  command -v promtool >/dev/null && return
+  [ -x "$place" ] && return
+  command -v apt-get >/dev/null || give_up "promtool is missing, and this machine has no apt-get to get it with" \
+    "install Prometheus the way this system does, then run the command again"
+  if [ "$apt_updated" = no ] && can_be_root; then
+    as_root apt-get update -qq || say "apt-get update failed; trying with the lists there are"
+    apt_updated=yes
+  fi
+  say "fetching promtool from Debian's package prometheus for the tests (19 MB, once)"
+  folder=$(mktemp -d)
+  (cd "$folder" && apt-get download -qq prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool) \
+    >"$log" 2>&1 || {
+    tail -n 5 "$log" >&2
+    rm -rf "$folder"
+    give_up "promtool could not be fetched" "see the lines above; or apt-get install prometheus, then run the command again"
+  }
+  mkdir -p "$(dirname "$place")"
+  mv "$folder/usr/bin/promtool" "$place"
+  rm -rf "$folder"
+}
+
 for argument in "$@"; do
   case $argument in
     --browser) want_browser=yes ;;
@@ -183,6 +206,7 @@ install_java
 if [ "$want_browser" = yes ]; then
   install_browser
   install_postgres
+  install_promtool
   "$VENV/bin/python" -c 'import sys
 from drivetrain.spark.session import class_archive, local_files
 sys.exit(not (local_files.usable_jar() and class_archive.archive_path().is_file()))' || warm_up

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("kafka", "cluster", "console", "guarantees", "checkpoints", "random_applications", "engine")
-"""Folders of integration tests in the order in which they start, then all others."""
+LONGEST_FIRST = (
+    "kafka", "browser", "cluster", "console", "guarantees", "checkpoints", "random_applications", "engine"
+)  # fmt: skip
+"""Folders of tests with Spark or a browser in the order in which they start, then all others."""
+TOGETHER = {"tests/simulation/": None, "tests/integration/kafka/": "kafka", "tests/browser/": "browser"}
+"""The group of the tests of a folder; without one, each test is a group."""
 
 # Nothing is judged by its speed, and a check says the same of the same code every time. New examples are
 # drawn by the nightly run, which has the time to look.
@@ -41,16 +45,18 @@ os.environ |= ENVIRONMENT  # before Spark starts: its workers have the variables
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Say which tests stay together in one process, when there are several processes.
 
-    A file is such a group: its tests share what they have started. The tests of Kafka share two brokers, so
-    they are one group. Simulations share nothing, and each goes to the process that is free.
+    A file is such a group: its tests share what they have started. The tests of Kafka share two brokers, and
+    those of pages a browser, so each is one group: who waits for a page leaves the processor to others.
+    Simulations share nothing, and each goes to the process that is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith("tests/simulation/"):
-                return nodeid
-            return "kafka" if nodeid.startswith("tests/integration/kafka/") else nodeid.split("::", 1)[0]
+            for folder, group in TOGETHER.items():
+                if nodeid.startswith(folder):
+                    return group or nodeid
+            return nodeid.split("::", 1)[0]
 
     return Groups(config, log)
 
@@ -59,10 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the longest groups of integration tests first: one that started last would run alone."""
 
     def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(TESTS).parts[1]
-        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+        stage, folder, *_ = item.path.relative_to(TESTS).parts
+        name = stage if stage == "browser" else folder
+        return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
 
-    if all(TESTS / "integration" in item.path.parents for item in items):
+    if all(item.path.relative_to(TESTS).parts[0] in ("integration", "browser") for item in items):
         items.sort(key=place)
 
 

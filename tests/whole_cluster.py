@@ -58,6 +58,11 @@ class WholeCluster:
         self._log = (directory / "local.log").open("wb")
         command = ["local", "--masters", str(masters), "--workers", str(workers), "--slots", "3"]
         command += ["--console", "--set", "console.port=0"] if console else ["--no-console"]
+        for patient in (
+            "worker.leader-timeout",
+            "app.leader-timeout",
+        ):  # three masters may take long to start again
+            command += ["--set", f"{patient}=10 min"]
         self._local = subprocess.Popen(
             [*drivetrain(), *command, "--port", str(free_ports(masters)), "--directory", "boxes", "--json"],
             cwd=directory,

@@ -53,14 +53,16 @@ def write_history(directory: Path) -> None:
 
 
 def _versions(state: Path) -> None:
-    """A version that was run, one that was rolled back, and one that is on trial."""
+    """A version that was run, another, one that was rolled back, and one that is on trial."""
     kept = GraphVersions(state)
+    kept.note(version_of(shop(is_earlier=True), fingerprint))
     first = version_of(shop(), fingerprint)
     alarm = msgspec.structs.replace(first.processors["alarm"], fingerprint="another")
     changed = msgspec.structs.replace(first, processors={**first.processors, "alarm": alarm})
-    kept.note(first)
+    kept.note(first, "update")
+    kept.note_ending(2, Outcome.DONE)
     kept.note(changed, "update")
-    kept.note_ending(2, Outcome.ROLLED_BACK, "alarm", HOSTILE[0])
+    kept.note_ending(3, Outcome.ROLLED_BACK, "alarm", HOSTILE[0])
     kept.note(changed, "rollback")
 
 

@@ -245,9 +245,30 @@ def test_versions_show_what_changed_and_what_became_of_it(dashboard: Dashboard) 
     dashboard.wait_for("[aria-label=Versions] td", "in force, on trial")
     dashboard.wait_for("[aria-label=Versions] td", "rolled back")
     dashboard.wait_for("[aria-label=Versions] td", "alarm ")
-    dashboard.wait_for("main p", f"Version 2 failed in alarm: {HOSTILE[0]}")
+    dashboard.wait_for("main p", f"Version 3 failed in alarm: {HOSTILE[0]}")
     dashboard.click("[aria-label='Processors of version 2']")
     dashboard.wait_for("[aria-label=Graph] th", "by_minute")
+
+
+def test_any_two_versions_are_one_picture_with_signs_and_colours(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/versions?version=4&against=1")
+    dashboard.wait_for("[aria-label=Differences] tr", "its code has changed")
+    marked = """
+    return Object.fromEntries([...document.querySelectorAll('.graph-processor')].map((one) =>
+      [one.querySelector('.label').textContent, getComputedStyle(one).borderTopStyle]));
+    """
+    styles = dashboard.script(marked)
+    assert styles["+ by_day"] == styles["by_hour"] == "solid"
+    assert styles["− by_week"] == "dashed"
+    assert styles["~ suspicious"] == styles["~ alarm"] == "double"
+    where = "return [...document.querySelectorAll('.graph-processor')].map((one) => one.style.cssText)"
+    before = dashboard.script(where)
+    dashboard.click("[aria-label=Differences] button.link", "by_week")
+    dashboard.wait_for(".graph-processor.chosen", "by_week")
+    assert dashboard.script(where) == before, "a node jumped"
+    dashboard.click(".tools select option[value='3']", "3, ")
+    dashboard.wait_until("location.hash.includes('version=3')")
+    dashboard.wait_for("[aria-label='Graphs of version 3 and version 1'], .graph", "~ alarm")
 
 
 def test_hostile_texts_are_shown_as_they_are_written(dashboard: Dashboard) -> None:

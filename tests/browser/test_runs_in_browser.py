@@ -152,11 +152,9 @@ def test_an_upload_shows_what_it_changes_in_colour_and_changes_the_run(shown: Da
     shown.wait_for(".panel", "Change it while it runs")
     shown.browser.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(run.directory / "new.py"))
     shown.click("button", "Show what changes")
-    shown.wait_for(".graph-processor.fate-swapped", "large")
-    uncoloured = shown.script(
-        "return document.querySelectorAll('.graph-processor:not([class*=fate-])').length"
-    )
-    assert uncoloured == 2, "what is kept has no colour"
+    shown.wait_for(".graph-processor.mark-changed", "~ large")
+    kept = shown.script("return document.querySelectorAll('.graph-processor.mark-kept').length")
+    assert kept == 2, "what is kept has no colour"
     shown.wait_for("td", "n > 50")
     shown.click("button", "Make this change")
     shown.wait_for(".outcome", "the new version is in force")

@@ -43,7 +43,8 @@ EXTRA = "extra"
 class DrawnApplication:
     """A chain, a fork, or a join, of two to four fragments, as the user has changed it so often.
 
-    The branches of some fragments differ from change to change; every third change is to code that fails.
+    The branches and the trunks of some fragments differ from change to change; every third change is to code
+    that fails.
     One that is `growing` has one more fragment after some changes, and not after others.
     """
 
@@ -62,7 +63,7 @@ class DrawnApplication:
 
     def built(self, change: int) -> Application:
         drawn, app = Random(self._seed), Application("shells")
-        differs = Random(self._seed + change)
+        differs, trunks = Random(self._seed + change), Random(self._seed - change)
 
         def kept() -> str:
             """The condition of a filter, which says what the branches are to do."""
@@ -71,7 +72,9 @@ class DrawnApplication:
 
         def read(name: str) -> Any:
             self.counts[name] = drawn.randrange(0, 60)
-            made = app.read(sources.generate(rows=1), name=name).select(ts="timestamp_millis(id)", v="id")
+            trunk = change if change and trunks.random() < 0.3 else 0
+            made = app.read(sources.generate(rows=1 + trunk), name=name)
+            made = made.select(ts="timestamp_millis(id)", v="id")
             return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()
 
         stream = read("first")

@@ -19,8 +19,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
+from drivetrain.api.sources import Generator
 from drivetrain.core.channel.channel_log import Segment
-from drivetrain.core.plan.plan import Fragment
+from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
@@ -105,10 +106,17 @@ class LogReader(ChannelReader):
         return found
 
 
+def trunk_of(plan: Plan, fragment: Fragment) -> tuple[int, ...]:
+    """How often the user had changed the file that the trunk of a fragment is of, of each of its sources."""
+    sources = (plan.graph.nodes[id].operation.stream_source for id in fragment.processors)
+    return tuple(source.rows - 1 for source in sources if isinstance(source, Generator))
+
+
 class StandInFrame:
     """A batch of the trunk, which is read when it is first needed."""
 
-    def __init__(self, read: Callable[[], list[int]]) -> None:
+    def __init__(self, read: Callable[[], list[int]], trunk: tuple[int, ...]) -> None:
+        self.trunk = trunk
         self._read = read
         self._rows: list[int] | None = None
 
@@ -123,6 +131,7 @@ class StandInFrames:
     """What the branches make of a batch: what the trunk gave."""
 
     def __init__(self, branches: StandInBranches, batch: Batch) -> None:
+        assert batch.df.trunk == branches.trunk, "the trunk is of another version than the branches"
         self.branches = branches
         self.batch = batch
 
@@ -185,11 +194,13 @@ class StandInBranches:
         self,
         channels: list[str],
         timing: list[str],
+        trunk: tuple[int, ...],
         change: int,
         before: StandInBranches | None = None,
         at_ms: int = 0,
     ) -> None:
         self.change = change
+        self.trunk = trunk
         self.channels = channels
         self.timing = timing
         self.before = before
@@ -210,7 +221,7 @@ class StandInBranches:
         return StandInFrames(self, batch)
 
     def empty(self) -> StandInFrame:
-        return StandInFrame(list)
+        return StandInFrame(list, self.trunk)
 
     def advance(self, df: StandInFrame) -> int:
         return len(df.rows)
@@ -258,26 +269,31 @@ class StandInEngine:
             if graph.nodes[id].operation.stream_source is not None:
                 sources[id] = self.source(id)
                 readers[id] = lambda opened=sources[id]: SourceReader(opened)
-        trunk = Trunk(SimpleNamespace(readers=readers), "append", tuple(readers), sources, _no_frame, {})
+        made = SimpleNamespace(readers=readers, trunk=trunk_of(context.plan, fragment))
+        trunk = Trunk(made, "append", tuple(readers), sources, _no_frame, {})
         return trunk, self.branches(context, fragment, trunk)
 
-    def branches(self, context: Any, fragment: Fragment, _trunk: Trunk) -> StandInBranches:
+    def branches(self, context: Any, fragment: Fragment, trunk: Trunk) -> StandInBranches:
+        own: Any = trunk_of(context.plan, fragment)
+        assert trunk.df.trunk == own, "branches are compiled after the trunk of another version"
         outputs = [channel.id for channel in context.plan.outputs(fragment.id)]
         nodes = context.plan.graph.nodes
         timing = [id for id in fragment.processors if nodes[id].operation.assigned_time is not None]
         change = change_in(context.plan.operators[id].text for id in fragment.processors)
         two = context.handing_over
         if two is None:
-            return StandInBranches(outputs, timing, change)
+            return StandInBranches(outputs, timing, own, change)
         plan = two.context.plan
-        old = self.branches(two.context, next(f for f in plan.fragments if f.id == fragment.id), _trunk)
-        return StandInBranches(outputs, timing, change, old, two.at_ms)
+        old = self.branches(two.context, next(f for f in plan.fragments if f.id == fragment.id), trunk)
+        return StandInBranches(outputs, timing, own, change, old, two.at_ms)
 
     def start(
         self, trunk: Trunk, _name: str, checkpoint: Path, on_batch: Callable[..., None]
     ) -> StandInQuery:
         running = [query for query in self.queries if query.is_active]
         assert all(query.checkpoint != checkpoint for query in running), "two queries of one fragment run"
+        if any(map(is_bad, trunk.df.trunk)):
+            raise OperatorError("the trunk fails", operator="a source", message=None, user_traceback="")
         self.queries = [*running, StandInQuery(self, trunk, checkpoint, on_batch)]
         return self.queries[-1]
 
@@ -298,6 +314,7 @@ class StandInQuery:
         self._error: BaseException | None = None
         self._reports: list[Any] = []
         self._unreported: Any = None
+        self._trunk = trunk.df.trunk
         self._readers = {id: make() for id, make in trunk.df.readers.items()}
         for log in ("offsets", "commits"):
             (checkpoint / log).mkdir(parents=True, exist_ok=True)
@@ -386,7 +403,7 @@ class StandInQuery:
 
         self._is_running = True
         try:
-            self.on_batch(StandInFrame(read), self._batch + 1)
+            self.on_batch(StandInFrame(read, self._trunk), self._batch + 1)
         finally:
             self._is_running = False
         self._has_run = True

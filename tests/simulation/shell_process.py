@@ -35,13 +35,14 @@ from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_as_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.embedded import assembled
-from drivetrain.spark.run.execution import prepare
 from drivetrain.spark.run.host import Host
+from drivetrain.spark.run.preparing import prepare
 
 if TYPE_CHECKING:
     from shell_world import World
 
 REFUSALS = (
+    "a query restarts between two batches, not at a time of the messages",
     "nothing changes",
     "another change of the application is under way",
     "the application is stopping",

@@ -7,12 +7,13 @@ and `sales`, of `Sale(item: str, price: float, sold: datetime)`.
 from drivetrain.api import monoids as agg
 from drivetrain.api import partitioners, patterns, sinks, sources, windows
 from drivetrain.api.accumulators import accumulator
-from drivetrain.api.application import Application, Processor
+from drivetrain.api.application import Application
 from drivetrain.api.columns import Column, col, expr, lit, timestamp
 from drivetrain.api.grouped import Grouped
 from drivetrain.api.keyed_task import KeyedTask, ListState, MapState, ValueState
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.persistent import PersistentTask, State
+from drivetrain.api.processor import Processor
 from drivetrain.api.spark_functions import F
 from drivetrain.api.stream import Stream
 from drivetrain.api.table import Table

@@ -18,48 +18,27 @@ import dataclasses
 import graphlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph import Delivery, Graph, Latency, Node
 from drivetrain.api.location import Location, caller
-from drivetrain.api.operations import Late, Read, Union, Write
+from drivetrain.api.operations import Late, Read, Union
 from drivetrain.api.operations import Table as TableOperation
-from drivetrain.api.partitioners import Partitioner, shuffle
-from drivetrain.api.processes import process
+from drivetrain.api.other_words import APPLICATION_WORDS
+from drivetrain.api.partitioners import Partitioner
+from drivetrain.api.processor import Processor, name_of_processor, operation_of, require_source
 from drivetrain.api.settings import REQUIRED, Setting, declare
-from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Socket, Source, TextFiles
+from drivetrain.api.spelling import other_word
 from drivetrain.api.stream import Stream
 from drivetrain.api.table import Table
-from drivetrain.api.task import Task
 from drivetrain.api.views import views
 from drivetrain.config.references import Secret
 from drivetrain.errors import GraphError
 
 T = TypeVar("T")
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
-
-
-@dataclass(frozen=True, eq=False)
-class Processor:
-    """A node of the low-level graph: a Task class with a parallelism, a source, or a sink.
-
-    Join them with `Application.connect`. One `Processor` object is one node, however often it is
-    connected.
-
-    >>> class Shout(Task[str, str]):
-    ...     def on_next(self, message: str) -> list[str]:
-    ...         return [message.upper()]
-    >>> shout = Processor(Shout, parallelism=2, name="shout")
-    """
-
-    what: Any
-    parallelism: int = 1
-    name: str | None = None
-    returns: object | None = None
-    where: Location = dataclasses.field(default_factory=caller)
 
 
 class Application:
@@ -108,8 +87,14 @@ class Application:
         self.where = caller()
         self.settings: dict[str, Setting] = {}
         self._nodes: dict[str, Node] = {}
+        self._asked: dict[tuple[str, str], str] = {}
         self._finish_hooks: list[Callable[[Any], None]] = []
         self._edges: list[tuple[Processor, Processor, Partitioner | None]] = []
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise other_word(self, name, APPLICATION_WORDS)
 
     # -- settings ----------------------------------------------------------------------------------
 
@@ -193,7 +178,7 @@ class Application:
         >>> app.read(sources.text("in/"), name="words")
         Stream('words')
         """
-        _expect_source(source)
+        require_source(source)
         return self._add("read", Read(source), (), name)
 
     def table(self, source: Source, *, refresh: str | None = None, name: str | None = None) -> Table:
@@ -207,7 +192,7 @@ class Application:
         >>> joined = sales.join(kinds, on="item")
         >>> prices = app.table(sources.csv("prices.csv", schema="item string, list double"), refresh="10 min")
         """
-        _expect_source(source)
+        require_source(source)
         if not source.bounded:
             raise GraphError("a table must be bounded, and this source does not end", where=str(caller()))
         refresh_ms = None if refresh is None else milliseconds(refresh, "refresh")
@@ -311,7 +296,7 @@ class Application:
                 ).static_order()
             )
         except graphlib.CycleError as error:
-            ring = " → ".join(_processor_name(p) for p in reversed(error.args[1]))
+            ring = " → ".join(name_of_processor(p) for p in reversed(error.args[1]))
             raise GraphError(
                 f"the graph has a cycle: {ring}",
                 where=str(error.args[1][0].where),
@@ -320,9 +305,9 @@ class Application:
         ids: dict[Processor, str] = {}
         nodes: dict[str, Node] = {}
         for p in order:
-            ids[p] = self._unique(_processor_name(p), p.name, p.where, {**self._nodes, **nodes})
+            ids[p] = self._unique(name_of_processor(p), p.name, p.where, {**self._nodes, **nodes})
             ups = inputs[p]
-            operation, reads = _operation(p, ups), tuple(ids[u] for u, _ in ups)
+            operation, reads = operation_of(p, ups), tuple(ids[u] for u, _ in ups)
             if operation.target is not None and len(reads) > 1:
                 # A sink writes one stream: the outputs of several processors are united first.
                 id = self._unique("union", None, p.where, {**self._nodes, **nodes, ids[p]: p})
@@ -363,37 +348,4 @@ class Application:
         return next(c for n in range(2, len(taken) + 3) if (c := f"{base}-{n}") not in taken)
 
 
-def _processor_name(processor: Processor) -> str:
-    what = processor.what
-    return processor.name or str(getattr(what, "__name__", type(what).__name__))
-
-
-def _operation(processor: Processor, ups: list[tuple[Processor, Partitioner | None]]) -> Any:
-    what = processor.what
-    if hasattr(what, "guarantee"):
-        # A sink takes messages where they are; only an explicit partitioner moves them.
-        return Write(what, ups[0][1] if len(ups) == 1 else None, processor.parallelism)
-    if hasattr(what, "bounded"):
-        return Read(what)
-    if isinstance(what, type) and issubclass(what, Task):
-        partitioners = tuple(p or shuffle() for _, p in ups)
-        return process(what, processor.parallelism, partitioners, processor.returns)
-    raise GraphError(
-        "not a valid processor",
-        where=str(processor.where),
-        expected="a Task class, a source or a sink",
-        got=repr(what),
-    )
-
-
-def _expect_source(source: object) -> None:
-    if not hasattr(source, "bounded"):
-        raise GraphError(
-            "not a source",
-            where=str(caller()),
-            expected="one of drivetrain.sources",
-            got=type(source).__name__,
-        )
-
-
-__all__ = ["Application", "Processor", "Sink"]
+__all__ = ["Application"]

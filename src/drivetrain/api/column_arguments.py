@@ -14,6 +14,7 @@ from drivetrain.api.columns import Column, col, expr, require_free_names
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, name_of
 from drivetrain.api.location import caller
+from drivetrain.api.one_message import require_of_one_message
 from drivetrain.api.operations import EventTime, Function
 from drivetrain.errors import GraphError
 
@@ -66,10 +67,27 @@ def require_names_of_columns(operator: str, names: Iterable[object], expected: s
         )
 
 
+def require_keywords(operator: str, unnamed: Iterable[object], expected: str) -> None:
+    """Raise `GraphError` if something was given without a name."""
+    given = ", ".join(map(str, unnamed))
+    if given:
+        raise GraphError(
+            f"{operator} needs a name for each column", where=str(caller()), expected=expected, got=given
+        )
+
+
 def as_column(value: Column | str) -> Column:
-    """The column for a `Column`, a column's name, or SQL text. The words true, false and null are SQL."""
+    """The column for a `Column`, a column's name, or SQL text. The words true, false and null are SQL.
+
+    Raises `GraphError` for anything else, and for a column that needs more than one message.
+    """
     if isinstance(value, Column):
+        require_of_one_message(value)
         return value
+    if not isinstance(value, str):
+        raise GraphError(
+            "not a column", where=str(caller()), expected="a column, or SQL text", got=repr(value)
+        )
     if value.isidentifier() and value.lower() not in _CONSTANTS:
         return col(value)
     words = value.split()
@@ -79,7 +97,9 @@ def as_column(value: Column | str) -> Column:
             where=str(caller()),
             expected=f"col({value!r}) for the column of that name, {words[1]}={words[0]!r} for another name",
         )
-    return expr(value)
+    made = expr(value)
+    require_of_one_message(made)
+    return made
 
 
 def named_columns(
@@ -109,4 +129,11 @@ def named_columns(
                 expected="a column, SQL text or a function; lit(...) for a constant",
                 got=repr(value),
             )
+    if not out:
+        raise GraphError(
+            f"{operator} needs a column",
+            where=str(caller()),
+            expected=f'{operator}(total="price * 2")',
+            got="nothing",
+        )
     return tuple(out)

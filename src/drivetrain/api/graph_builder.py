@@ -14,6 +14,8 @@ class GraphBuilder(Protocol):
 
     name: str
     _nodes: dict[str, Node]
+    _asked: dict[tuple[str, str], str]
+    """The processors that are added when they are first asked for, by that of which they are, and a kind."""
 
     def _add(self, kind: str, operation: Any, inputs: tuple[str, ...], name: str | None) -> Any:
         """Add a processor and return its stream."""
@@ -30,9 +32,27 @@ class PartOfGraph(Protocol):
 
 
 def require_of(app: GraphBuilder, *parts: PartOfGraph) -> None:
-    """Raise `GraphError` if one of these belongs to another application."""
+    """Raise `GraphError` if one of these is not a stream or a table, or belongs to another application."""
     for part in parts:
+        if not hasattr(part, "_app"):
+            raise GraphError(
+                "not a stream",
+                where=str(caller()),
+                expected="what app.read(...) or an operator returns",
+                got=type(part).__name__,
+            )
         if part._app is not app:
             raise GraphError(
                 f"{part.id!r} belongs to another application, {part._app.name!r}", where=str(caller())
             )
+
+
+def require_application(given: object) -> None:
+    """Raise `GraphError` unless this is an application."""
+    if not hasattr(given, "graph"):
+        raise GraphError(
+            "not an application",
+            where=str(caller()),
+            expected="a drivetrain.Application, of which all streams run together",
+            got=repr(given),
+        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 
 from drivetrain.api import monoids
-from drivetrain.api.column_arguments import as_column
+from drivetrain.api.column_arguments import as_column, require_keywords
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.folds import FoldMonoid, ReduceMonoid
@@ -23,8 +23,9 @@ from drivetrain.api.operations import (
     Top,
     Without,
 )
+from drivetrain.api.other_words import GROUPED_WORDS
 from drivetrain.api.patterns import require_pattern
-from drivetrain.api.spelling import GROUPED_WORDS, other_word
+from drivetrain.api.spelling import other_word
 from drivetrain.api.types import MessageType
 from drivetrain.api.windows import Window, everything, require_window
 from drivetrain.errors import GraphError
@@ -72,7 +73,10 @@ class Grouped(Generic[S]):
         return Grouped(self._add, self._keys, window)
 
     def aggregate(
-        self, *, step: str | None = None, **aggregations: Aggregation | Monoid[Any, Any] | Column
+        self,
+        *unnamed: Never,
+        step: str | None = None,
+        **aggregations: Aggregation | Monoid[Any, Any] | Column,
     ) -> S:
         """Reduce each group by aggregations: `aggregate(n=agg.count(), delay=agg.mean("delay"))`.
 
@@ -83,6 +87,7 @@ class Grouped(Generic[S]):
         >>> sales.group_by("item").aggregate(spread=F.max("price") - F.min("price"), step="spread")
         Stream('spread')
         """
+        require_keywords("aggregate", unnamed, 'aggregate(total=agg.sum("n"))')
         if not aggregations:
             raise GraphError(
                 "aggregate needs an aggregation", where=str(caller()), remedy="aggregate(n=agg.count())"

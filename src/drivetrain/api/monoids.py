@@ -12,10 +12,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drivetrain.api.columns import Column, col, expr, lit
+from drivetrain.api.other_words import AGGREGATION_WORDS
 from drivetrain.api.spark_functions import F
+from drivetrain.api.spelling import names_of_module
 
 __all__ = [
     "Aggregation",
@@ -34,6 +36,9 @@ __all__ = [
     "top_k",
     "variance",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of_module("drivetrain.agg", __all__, AGGREGATION_WORDS)
 
 S = TypeVar("S")
 T = TypeVar("T")

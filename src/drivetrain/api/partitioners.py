@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from drivetrain.api.other_words import PARTITIONER_WORDS
+from drivetrain.api.spelling import names_of_module
 
 __all__ = [
     "Partitioner",
@@ -19,6 +22,9 @@ __all__ = [
     "shuffle",
     "shuffle_grouping",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of_module("drivetrain.partitioners", __all__, PARTITIONER_WORDS)
 
 
 @dataclass(frozen=True)

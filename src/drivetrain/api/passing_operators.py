@@ -9,7 +9,7 @@ Called by `stream`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from drivetrain.api.column_arguments import as_column, event_time, require_names_of_columns
 from drivetrain.api.columns import Column
@@ -17,11 +17,25 @@ from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, named_after
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
-from drivetrain.api.operations import Deduplicate, Filter, Function, Log, OnError, Operation, Sample, Write
+from drivetrain.api.operations import (
+    Deduplicate,
+    Filter,
+    Function,
+    Log,
+    OnError,
+    Operation,
+    Repartition,
+    Sample,
+    Write,
+)
+from drivetrain.api.other_words import STREAM_WORDS
 from drivetrain.api.sinks import Sink
+from drivetrain.api.spelling import other_word
 from drivetrain.errors import GraphError
 
 T = TypeVar("T")
+_MOST_TASKS = 100_000
+"""A number with which Spark still starts."""
 
 
 class PassingOperators(Generic[T]):
@@ -33,6 +47,18 @@ class PassingOperators(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Stream({self.id!r})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            error = other_word(self, name, STREAM_WORDS)
+            error.add_note(f"A column of a stream is written col({name!r}).")
+            raise error
+
+        def __getitem__(self, name: str) -> Any:
+            raise TypeError(f"a stream has no columns of its own: write col({name!r})")
+
+        __iter__ = None
 
     def filter(
         self,
@@ -85,6 +111,13 @@ class PassingOperators(Generic[T]):
         >>> sales.log(5)
         Stream('sales')
         """
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise GraphError(
+                "log cannot write this number of messages",
+                where=str(caller()),
+                expected="a whole number from 1 on",
+                got=repr(limit),
+            )
         self._pass("log", Log(limit), name)
         return self
 
@@ -137,6 +170,26 @@ class PassingOperators(Generic[T]):
         if keys:
             require_names_of_columns("sample", keys, 'sample(0.1, "column")')
         return self._pass("sample", Sample(float(fraction), keys, seed), name)
+
+    def repartition(self, tasks: int, *keys: str, name: str | None = None) -> Self:
+        """Distribute the messages over this many tasks: evenly, or equal values of `keys` to the same task.
+
+        For work that the partitions of a source would leave to few cores. Raises `GraphError` for a number of
+        tasks below 1.
+
+        >>> sales.repartition(16).map(lambda sale: sale.item, returns=str)
+        Stream('map')
+        """
+        if isinstance(tasks, bool) or not isinstance(tasks, int) or not 1 <= tasks <= _MOST_TASKS:
+            raise GraphError(
+                "not a number of tasks",
+                where=f"repartition ({caller()})",
+                expected=f"a whole number from 1 to {_MOST_TASKS}, as in repartition(16)",
+                got=repr(tasks),
+            )
+        if keys:
+            require_names_of_columns("repartition", keys, 'repartition(16, "column")')
+        return self._pass("repartition", Repartition(tasks, keys), name)
 
     def sink(self, sink: Sink, *, name: str | None = None) -> None:
         """Write every message to a sink; a stream may have several sinks.

@@ -1,11 +1,12 @@
 """The operation that runs a Task: its hooks, its output type, its state.
 
-Called by `stream` and `application`.
+Called by `stream` and `processor`.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import re
 import typing
@@ -14,7 +15,7 @@ from dataclasses import replace
 from types import UnionType
 from typing import Any
 
-from drivetrain.api.functions import output_type
+from drivetrain.api.functions import name_of, output_type
 from drivetrain.api.keyed_task import KeyedTask, hooks_of, keyed
 from drivetrain.api.location import caller
 from drivetrain.api.operations import Operation, Process
@@ -40,8 +41,8 @@ def process(
     returns: object | None,
 ) -> Process:
     """The operation that runs `task`; raises `GraphError` when it is not a Task or has no output type."""
-    kind = task if isinstance(task, type) else type(task())
     where = caller()
+    kind = task if isinstance(task, type) else _made_by(task)
     if not issubclass(kind, Task):
         raise GraphError(
             "not a Task", where=str(where), expected="a subclass of drivetrain.Task", got=kind.__name__
@@ -73,6 +74,28 @@ def process(
         batched,
         handles_clock(kind),
         outputs=named_outputs(kind),
+    )
+
+
+def _made_by(task: object) -> type:
+    """The class of what a function returns; raises `GraphError` if it is not one that creates a Task."""
+    got, remedy = repr(task), ""
+    if isinstance(task, Task):
+        got, remedy = "an instance", f"give the class itself: process({type(task).__name__})"
+    elif callable(task):
+        try:
+            inspect.signature(task).bind()
+        except TypeError:
+            got = f"a function of messages: {name_of(task)}"
+            remedy = "use map(function) or flat_map(function)"
+        else:
+            return type(task())
+    raise GraphError(
+        "not a Task",
+        where=str(caller()),
+        expected="a subclass of drivetrain.Task, or a function without parameters that creates one",
+        got=got,
+        remedy=remedy or None,
     )
 
 

@@ -31,13 +31,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike, fspath
 from os.path import abspath, expanduser
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from drivetrain.api.delta_sink import DeltaSink as DeltaSink
 from drivetrain.api.delta_sink import delta as delta  # re-exported with the functions of this module
+from drivetrain.api.iceberg_sink import IcebergSink as IcebergSink
+from drivetrain.api.iceberg_sink import iceberg as iceberg
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka
 from drivetrain.api.location import caller
+from drivetrain.api.other_words import SINK_WORDS
+from drivetrain.api.spelling import names_of_module
 from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
 from drivetrain.api.sql_sink import SqliteSink as SqliteSink
 from drivetrain.api.sql_sink import SqlSink
@@ -53,6 +57,7 @@ __all__ = [
     "CustomSink",
     "DeltaSink",
     "FileSink",
+    "IcebergSink",
     "KafkaSink",
     "MemorySink",
     "NullSink",
@@ -66,6 +71,7 @@ __all__ = [
     "csv",
     "delta",
     "files",
+    "iceberg",
     "json",
     "kafka",
     "memory",
@@ -75,6 +81,9 @@ __all__ = [
     "sqlite",
     "text",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of_module("drivetrain.sinks", __all__, SINK_WORDS)
 
 Guarantee: TypeAlias = Literal["exactly once", "at least once", "at most once"]
 FileFormat: TypeAlias = Literal["parquet", "csv", "json", "text"]
@@ -222,6 +231,7 @@ Sink: TypeAlias = (
     | SqliteSink
     | PostgresqlSink
     | DeltaSink
+    | IcebergSink
     | CustomSink
 )
 

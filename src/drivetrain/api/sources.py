@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from drivetrain.api.columns import expr
 from drivetrain.api.delta_source import DeltaRows
@@ -45,6 +45,8 @@ from drivetrain.api.file_sources import (
 )
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
+from drivetrain.api.other_words import SOURCE_WORDS
+from drivetrain.api.spelling import names_of_module
 from drivetrain.errors import GraphError
 
 __all__ = [
@@ -52,6 +54,9 @@ __all__ = [
     "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles", "csv", "delta",
     "generate", "items", "json", "kafka", "parquet", "socket", "text",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of_module("drivetrain.sources", __all__, SOURCE_WORDS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Never, TypeVar
 
-from drivetrain.api.column_arguments import named_columns, require_names_of_columns
+from drivetrain.api.column_arguments import named_columns, require_keywords, require_names_of_columns
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.early_results import early
 from drivetrain.api.functions import calls_of, function, named_after
 from drivetrain.api.graph_builder import require_of
 from drivetrain.api.grouped import Grouped
 from drivetrain.api.location import caller
+from drivetrain.api.one_message import require_no_window
 from drivetrain.api.operations import (
     AsyncMap,
     Drop,
@@ -40,7 +41,6 @@ from drivetrain.api.operations import (
 from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.passing_operators import PassingOperators
 from drivetrain.api.processes import no_output, process
-from drivetrain.api.spelling import STREAM_WORDS, other_word
 from drivetrain.api.statements import sql
 from drivetrain.api.table import Table, join, join_as_of
 from drivetrain.api.task import Task
@@ -57,11 +57,6 @@ class Stream(PassingOperators[T], Generic[T]):
     >>> sales.filter("price > 5").map(lambda sale: sale.item, returns=str)
     Stream('map')
     """
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise other_word(self, name, STREAM_WORDS)
 
     # -- one message at a time ---------------------------------------------------------------------
 
@@ -138,7 +133,7 @@ class Stream(PassingOperators[T], Generic[T]):
         """
         return self._add("select", Select(named_columns("select", columns, named)), step)
 
-    def with_columns(self, *, step: str | None = None, **named: Any) -> Stream[Any]:
+    def with_columns(self, *unnamed: Never, step: str | None = None, **named: Any) -> Stream[Any]:
         """Add or replace columns. `step` names the processor.
 
         A value is a column, SQL text, or a Python function whose parameters are named like the columns that
@@ -149,6 +144,7 @@ class Stream(PassingOperators[T], Generic[T]):
         >>> sales.with_columns(shout=F.upper("item"), taxed=taxed)
         Stream('with_columns')
         """
+        require_keywords("with_columns", unnamed, "with_columns(total='price * 2')")
         return self._add("with_columns", Select(named_columns("with_columns", (), named), keep=True), step)
 
     def drop(self, *columns: str, name: str | None = None) -> Stream[Any]:
@@ -160,12 +156,13 @@ class Stream(PassingOperators[T], Generic[T]):
         require_names_of_columns("drop", columns, 'drop("column", ...)')
         return self._add("drop", Drop(columns), name)
 
-    def rename(self, *, step: str | None = None, **names: str) -> Stream[Any]:
+    def rename(self, *unnamed: Never, step: str | None = None, **names: str) -> Stream[Any]:
         """Give columns new names: `rename(new="old")`. `step` names the processor.
 
         >>> sales.rename(product="item")
         Stream('rename')
         """
+        require_keywords("rename", unnamed, 'rename(new="old")')
         require_names_of_columns("rename", names.values(), 'rename(new="old")')
         require_free_names(names)
         return self._add("rename", Rename(tuple(names.items())), step)
@@ -199,7 +196,11 @@ class Stream(PassingOperators[T], Generic[T]):
             raise GraphError(
                 "group_by needs a key", where=str(caller()), remedy="name a column, or use .window()"
             )
-        return Grouped(self._add, named_columns("group_by", keys, named))
+        by = named_columns("group_by", keys, named)
+        for _, key in by:
+            if isinstance(key, Column):
+                require_no_window(key)
+        return Grouped(self._add, by)
 
     def window(self, window: Window) -> Grouped[Stream[Any]]:
         """Divide the whole stream into windows, without keys.
@@ -380,10 +381,11 @@ class Stream(PassingOperators[T], Generic[T]):
 
     def _once(self, kind: str, operation: Operation, inputs: tuple[str, ...]) -> Stream[Any]:
         """The stream of a processor that is added when it is first asked for."""
-        for node in self._app._nodes.values():
-            if node.inputs == inputs and node.operation == operation:
-                return Stream(self._app, node.id)
-        return self._add(kind, operation, None, inputs=inputs)
+        if (known := self._app._asked.get((self.id, kind))) is not None:
+            return Stream(self._app, known)
+        made = self._add(kind, operation, None, inputs=inputs)
+        self._app._asked[self.id, kind] = made.id
+        return made
 
     def _add(
         self,

@@ -6,7 +6,7 @@ Called by `stream` and `application`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph_builder import GraphBuilder
@@ -17,6 +17,20 @@ from drivetrain.errors import GraphError
 
 _OF_STREAMS = get_args(JoinKind)
 _WITH_TABLE = ("inner", "left")
+_SEMI = 'join an other side that was deduplicated by these columns, with how="inner", and drop its columns'
+_ANTI = 'join with how="left", and keep what has no match: .filter("a_column_of_the_other IS NULL")'
+_REMEDIES = {
+    "outer": 'write "full"',
+    "fullouter": 'write "full"',
+    "leftouter": 'write "left"',
+    "rightouter": 'write "right"',
+    "semi": _SEMI,
+    "leftsemi": _SEMI,
+    "anti": _ANTI,
+    "leftanti": _ANTI,
+    "cross": "with a table, join on a column that has the same value everywhere",
+}
+"""What to do in place of kinds of joins that Spark has, without their underscores."""
 
 
 class Table:
@@ -30,6 +44,12 @@ class Table:
         self._app = app
         self.id = id
         self._refreshed = refreshed
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            words = "a table is for joins: stream.join(table, on=...), and operators after that"
+            raise AttributeError(f"Table has no {name!r}: {words}")
 
 
 def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:
@@ -57,9 +77,12 @@ def _require_join(how: object, *, is_table: bool) -> None:
             where=str(caller()),
             expected=" or ".join(f'"{kind}"' for kind in known),
             got=repr(how),
-            remedy="choose one of these: a row of a table has no match only once the stream has ended"
-            if is_table and how in _OF_STREAMS
-            else None,
+            remedy=_REMEDIES.get(str(how).replace("_", "").lower())
+            or (
+                "choose one of these: a row of a table has no match only once the stream has ended"
+                if is_table and how in _OF_STREAMS
+                else None
+            ),
         )
 
 

@@ -16,10 +16,12 @@ Emission:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.location import caller
+from drivetrain.api.other_words import WINDOW_WORDS
+from drivetrain.api.spelling import names_of_module
 from drivetrain.errors import GraphError
 
 __all__ = [
@@ -30,6 +32,9 @@ __all__ = [
     "sliding",
     "tumbling",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = names_of_module("drivetrain.windows", __all__, WINDOW_WORDS)
 
 Emission = Literal["discarding", "accumulating"]
 

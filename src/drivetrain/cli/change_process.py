@@ -59,7 +59,7 @@ def _answer(directory: Path, request: bytes) -> Outcome:
 
         _write(directory / VERSION_CODE, graph_as_code(graph))
         _write(directory / VERSION_RECORD, msgspec.json.encode(record))
-    return Outcome(change=planned_change(found, old.number, plan))
+    return Outcome(change=planned_change(found, old, record))
 
 
 def _write(path: Path, data: bytes) -> None:

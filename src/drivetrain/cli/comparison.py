@@ -30,6 +30,7 @@ STYLES: Final = {
     Fate.KEPT: "dim",
     Fate.SWAPPED: "yellow",
     Fate.STARTED: "green",
+    Fate.RESTARTED: "yellow",
     Fate.STOPPED: "magenta",
     Fate.DRAINED: "magenta",
     Fate.AFTER_STOP: "bold yellow",
@@ -39,10 +40,11 @@ STYLES: Final = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference between `old` and a plan; `against` is the name of `old` in printed text."""
+    """The difference between `old` and `new`; `against` is the name of `old` in printed text."""
 
     against: str
     old: GraphVersion
+    new: GraphVersion
     difference: Difference
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -
     application = load_application(against, sets)
     before = configured_plan(application.graph(), config)
     old, has_checkpoints = version_of(before, fingerprint), makes_checkpoints(before, config)
-    return Comparison(against, old, difference(old, new, has_checkpoints=has_checkpoints))
+    return Comparison(against, old, new, difference(old, new, has_checkpoints=has_checkpoints))
 
 
 def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
@@ -100,21 +102,22 @@ def compared_with(
     """Compare a graph with the version in force of the application that has its state in `rundir`."""
     has_checkpoints = CheckpointFiles(rundir.home).are_periodic
     found = difference(in_force, new, has_checkpoints=has_checkpoints, discards=discards)
-    return _compared(rundir.app_id, in_force, found)
+    return _compared(rundir.app_id, in_force, new, found)
 
 
 def compared_in_a_cluster(
     app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool = False
 ) -> Comparison:
     """Compare a graph with the version in force of an application of a cluster."""
-    found = difference(in_force, new, has_checkpoints=has_checkpoints, discards=discards)
-    return _compared(app_id, in_force, found)
+    modes = {"has_checkpoints": has_checkpoints, "discards": discards}
+    found = difference(in_force, new, in_cluster=True, **modes)
+    return _compared(app_id, in_force, new, found)
 
 
-def _compared(app_id: str, in_force: GraphVersion, found: Difference) -> Comparison:
+def _compared(app_id: str, in_force: GraphVersion, new: GraphVersion, found: Difference) -> Comparison:
     by = f" by {in_force.made_by}" if in_force.made_by else ""
     recorded = f"{show_clock(in_force.made_at_ms)} UTC{by}"
-    return Comparison(f"version {in_force.number} of {app_id}, {recorded}", in_force, found)
+    return Comparison(f"version {in_force.number} of {app_id}, {recorded}", in_force, new, found)
 
 
 def require_known(number: int, numbers: Sequence[int], app_id: str) -> None:

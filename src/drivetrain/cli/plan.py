@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -28,16 +27,17 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.cluster_access import MastersOption, is_of_cluster, with_masters
 from drivetrain.cli.cluster_versions import compared_in_cluster
-from drivetrain.cli.comparison import compare, names_file, show_comparison
-from drivetrain.cli.picture import draw
+from drivetrain.cli.comparison import Comparison, compare, names_file, show_comparison
+from drivetrain.cli.picture import draw, draw_compared
+from drivetrain.cli.picture_file import PictureOption, write_picture
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
+from drivetrain.core.change.version_comparison import marks_of
 from drivetrain.core.figures import show_counted
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedSink
-from drivetrain.errors import OutputError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.terminal import Console, Table, Text, print_line
 
@@ -53,10 +53,6 @@ HOW_STYLES: Final[dict[How, str]] = {
 _LATE: Final = (
     "those whose time the clock had passed before their batch, never within max_disorder; left out by"
 )
-
-PictureOption = Annotated[
-    Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw the graph, as an SVG file.")
-]
 
 CheckOption = Annotated[
     bool,
@@ -93,12 +89,14 @@ def plan_command(
     given = parse_sets(sets, state_dir)
     with standard_output_reserved() as output:
         config = load_config(config_file, with_masters(given, masters))
-        plan = _plan_of(load_application(file, given), config, picture, check=check)
+        plan = _plan_of(load_application(file, given), config, check=check)
         compared = None
         if against is not None and is_of_cluster(config, state_dir) and not names_file(against):
             compared = compared_in_cluster(against, plan, config)
         elif against is not None:
             compared = compare(plan, against, config, given)
+        if picture is not None:
+            write_picture(picture, draw(plan) if compared is None else _drawn(compared))
         if as_json:
             data = plan.as_dict()
             json.dump(data if compared is None else {**data, "against": compared.as_dict()}, output)
@@ -114,7 +112,7 @@ def plan_command(
         raise typer.Exit(2)
 
 
-def _plan_of(application: Application, config: Config, picture: Path | None, *, check: bool) -> Plan:
+def _plan_of(application: Application, config: Config, *, check: bool) -> Plan:
     if check:
         from drivetrain.spark.entry_points import analysed
 
@@ -123,9 +121,12 @@ def _plan_of(application: Application, config: Config, picture: Path | None, *, 
         plan = configured_plan(application.graph(), config)
     if makes_checkpoints(plan, config):
         plan = dataclasses.replace(plan, sinks=tuple(_with_checkpoints(sink) for sink in plan.sinks))
-    if picture is not None:
-        _write(picture, draw(plan))
     return plan
+
+
+def _drawn(compared: Comparison) -> str:
+    against = compared.against.partition(",")[0]
+    return draw_compared(compared.old, compared.new, marks_of(compared.difference), against)
 
 
 def _with_checkpoints(sink: PlannedSink) -> PlannedSink:
@@ -210,15 +211,3 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading in ("", "how", "guarantee"))
     return table
-
-
-def _write(path: Path, svg: str) -> None:
-    try:
-        path.write_text(svg, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(
-            "the picture cannot be written",
-            where=str(path),
-            got=error.strerror,
-            remedy="give a file in a directory that exists and that you may write to",
-        ) from error

@@ -6,6 +6,7 @@ is the shared one. Starts its own small Spark, because only Spark can read its s
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,8 +107,23 @@ def as_data(states: States, found: list[KeptState], at: str | None) -> dict[str,
     listed = []
     for one in found:
         window = None if one.window is None else {"start_ms": one.window[0], "end_ms": one.window[1]}
-        listed.append({"key": one.key, **({} if window is None else {"window": window}), "value": one.value})
+        key, value = plain(one.key), plain(one.value)
+        listed.append({"key": key, **({} if window is None else {"window": window}), "value": value})
     return {"processor": states.processor, "clock_ms": states.clock_ms(), "at": at, "states": listed}
+
+
+def plain(value: Any) -> Any:
+    """A key or value as JSON has it: dataclasses as objects, keys of mappings as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else _text(key): plain(inner) for key, inner in value.items()}
+    return list(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _text(key: Any) -> str:
+    """A key of a mapping, as JSON unless its type has a text of its own."""
+    return json.dumps(plain(key), default=str, ensure_ascii=False).strip('"')
 
 
 def show(states: States, found: list[KeptState], at: str | None, limit: int, console: Console) -> None:

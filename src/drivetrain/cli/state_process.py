@@ -70,9 +70,11 @@ def _kept(one: state_query.KeptState, longest: int) -> KeptState:
 
 def _text(value: Any) -> str:
     """A value as JSON, or as Python prints it; what is no Unicode is replaced."""
+    from drivetrain.cli.state import plain
+
     try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):  # a mapping by tuples; one that holds itself
+        text = json.dumps(plain(value), ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # one that holds itself
         text = repr(value)
     return text.encode(errors="replace").decode()
 

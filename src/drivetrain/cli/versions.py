@@ -9,8 +9,13 @@ import dataclasses
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from drivetrain.api.moments import moment_text
+from drivetrain.cli import between_versions
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
@@ -28,12 +33,22 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.cluster_versions import known_in_cluster
 from drivetrain.cli.comparison import changed_in_short, in_force_of
+from drivetrain.cli.picture_file import PictureOption
 from drivetrain.core.change.change_stages import in_words
 from drivetrain.core.figures import show_clock
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.known_versions import KnownVersion, Trial, known_versions
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.terminal import Console, Table
+
+BetweenOption = Annotated[
+    tuple[int, int] | None,
+    typer.Option(
+        "--between",
+        metavar="NUMBER NUMBER",
+        help="Show what differs between two versions instead, the older one first.",
+    ),
+]
 
 
 def versions_command(
@@ -43,8 +58,14 @@ def versions_command(
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
+    between: BetweenOption = None,
+    picture: PictureOption = None,
 ) -> None:
     """Show the versions of an application, here or in a cluster, and how each fared, the newest last."""
+    if picture is not None and between is None:
+        raise UserError(
+            "--picture draws what differs between two versions", remedy="add --between NUMBER NUMBER"
+        )
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters))
     if is_of_cluster(config, state_dir):
@@ -54,11 +75,27 @@ def versions_command(
         rundir, in_force = in_force_of(app, config)
         known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))
         known = [_with_clock(rundir, one) for one in known]
+    if between is not None:
+        _show_between(known, between, app, picture, as_json=as_json)
+        return
     if as_json:
         json.dump({"versions": [one.as_data() for one in known]}, sys.stdout)
         sys.stdout.write("\n")
         return
     show_versions(known, Console())
+
+
+def _show_between(
+    known: Sequence[KnownVersion], between: tuple[int, int], app: str, picture: Path | None, *, as_json: bool
+) -> None:
+    of = between_versions.compared({one.record.number: one.record for one in known}, between, app)
+    if picture is not None:
+        between_versions.draw(of, picture)
+    if as_json:
+        json.dump(between_versions.as_data(of), sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        between_versions.show(of, picture, Console())
 
 
 def show_versions(known: Sequence[KnownVersion], console: Console) -> None:

@@ -27,6 +27,7 @@ from typing import Literal
 
 from drivetrain.connectors.delta.connector import DeltaConnector
 from drivetrain.connectors.files.connector import FilesConnector
+from drivetrain.connectors.iceberg.connector import IcebergConnector
 from drivetrain.connectors.in_process.connector import (
     ConsoleConnector,
     FunctionConnector,
@@ -55,6 +56,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "kafka": KafkaConnector(),
     "sql": SqlConnector(),
     "delta": DeltaConnector(),
+    "iceberg": IcebergConnector(),
     "sent": SentMessagesConnector(),
 }
 

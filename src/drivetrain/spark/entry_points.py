@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from drivetrain.api.graph_builder import require_application
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
@@ -50,6 +52,7 @@ def run(
     from drivetrain.core.job.run_progress import RunOutcome
     from drivetrain.spark.run import embedded
 
+    require_application(application)
     from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
     result = embedded.run(
         application,
@@ -86,6 +89,8 @@ def start(
     ...         return running.wait()
     """
     from drivetrain.spark.run.running_application import RunningApplication
+
+    require_application(application)
 
     def go(listener: RunListener, on_start: Callable[[Running], None]) -> RunResult:
         return run(
@@ -188,6 +193,7 @@ def plan(application: Application, config: Config | None = None) -> Plan:
     from drivetrain.config import Config
     from drivetrain.core.plan.configured import configured_plan
 
+    require_application(application)
     config = config or Config.load(None, {}, {})
     return configured_plan(application.graph(), config)
 

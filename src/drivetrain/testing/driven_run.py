@@ -39,7 +39,8 @@ from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.embedded import MOST_RESTORES, assembled, concluded
 from drivetrain.spark.run.embedded_loop import EmbeddedLoop
-from drivetrain.spark.run.execution import Execution, prepare
+from drivetrain.spark.run.execution import Execution
+from drivetrain.spark.run.preparing import prepare
 from drivetrain.testing.failures import Failures
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from actor_processes import SECRET, Child, Ping, Pong, child, system
-from test_strangers import GARBAGE, hello_to
 from test_tls import Authority
+from test_unproven_peers import GARBAGE, hello_to
 
 from drivetrain.actor.remote.complaints import MOST_LINES
 
-MOST_STRANGERS = 32
+MOST_HANDSHAKES = 32
 CONNECTIONS = 1_500
 KEPT = 100
 """So many connections each flooder holds open."""
@@ -55,7 +55,7 @@ def test_an_exchange_goes_on_beside_a_flood_and_others_can_join(is_encrypted: bo
 
     async def main() -> None:
         async with (
-            child(tmp_path, max_strangers=MOST_STRANGERS, **options("theirs")) as other,
+            child(tmp_path, max_handshakes=MOST_HANDSHAKES, **options("theirs")) as other,
             system(**options("ours")) as here,
         ):
             echo = await here.lookup(other.echo)
@@ -80,7 +80,7 @@ def test_an_exchange_goes_on_beside_a_flood_and_others_can_join(is_encrypted: bo
             await asyncio.gather(*tasks, return_exceptions=True)
             assert number > CONNECTIONS // 50, "as long as the flood, the exchange goes on"
             # Those in their handshake, a few that have just been closed, and friends.
-            assert most - descriptors < 2 * MOST_STRANGERS + 20
+            assert most - descriptors < 2 * MOST_HANDSHAKES + 20
             assert len(other.log_lines) < 5 * MOST_LINES
             assert all(line.isprintable() for line in other.log_lines)
 

@@ -21,6 +21,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.feeds import IterableFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
+from drivetrain.spark.channel.ingest_threads import IngestThreads
 from drivetrain.spark.channel.source import ChannelSource, read_channel
 from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.measure.small_batches import SmallBatches, taking
@@ -207,7 +208,8 @@ def test_an_iterable_reaches_windows_through_its_store_while_it_is_held_back(
     limits = IngestLimits(rows=100, wait_ms=20, unread_bytes=5_000)
     feed = IterableFeed((n,) for n in range(1_000))
     schema = pa.schema([("n", pa.int64())])
-    ingest = Ingest(store, schema, feed, event_time_ms=lambda row: START_MS + row[0] * 10, limits=limits)
+    rows = Ingest(store, schema, event_time_ms=lambda row: START_MS + row[0] * 10, limits=limits)
+    ingest = IngestThreads(rows, feed)
     ingest.start()
     results: list[tuple[Any, ...]] = []
     data = spark.createDataFrame([], "n long").schema

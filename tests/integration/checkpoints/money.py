@@ -103,7 +103,7 @@ class Reader(threading.Thread):
                 self.ledger = ledger
                 if amounts != 0 or changes != 2 * ledger:
                     self.wrong.append(answer[0])
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     def stop(self) -> None:
         """Read no more."""
@@ -127,13 +127,17 @@ def of_sqlite(path: Path) -> Query:
 
 
 def of_postgresql(dsn: str) -> Query:
-    """Queries of a PostgreSQL database; none as long as the tables are not there."""
+    """Queries of a PostgreSQL database; none as long as the tables are not there.
+
+    By one connection: for each PostgreSQL starts a process.
+    """
     import psycopg
+
+    connection = psycopg.connect(dsn, autocommit=True)
 
     def query(statement: str) -> list[Any]:
         try:
-            with psycopg.connect(dsn, autocommit=True) as connection:
-                return connection.execute(statement).fetchall()
+            return connection.execute(statement).fetchall()
         except psycopg.errors.UndefinedTable:
             return []
 

@@ -139,7 +139,19 @@ def test_lost_state_takes_the_application_back_to_its_checkpoint(
     check_output(drive)
 
 
-@pytest.mark.parametrize("damage", [None, truncate_state], ids=["nothing of long yet", "truncate_state"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(
+            None,
+            marks=pytest.mark.nightly(
+                "the same with a damage; test_shells_under_kills, at every change of a file"
+            ),
+        ),
+        truncate_state,
+    ],
+    ids=["nothing of long yet", "truncate_state"],
+)
 def test_a_restore_that_is_interrupted_is_done_by_the_next_run(
     drive: Harness, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None] | None
 ) -> None:

@@ -153,6 +153,7 @@ def _rounded(value: Any) -> Any:
             return value
 
 
+@pytest.mark.nightly("six Java processes; our code asks only whether Spark is local, see test_session")
 @pytest.mark.timeout(900)
 def test_on_a_standalone_cluster_functions_channels_and_states_are_those_of_this_machine(
     tmp_path: Path, standalone: str

@@ -20,7 +20,6 @@ import psutil
 import pytest
 
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 pytestmark = pytest.mark.timeout(1800)
@@ -84,38 +83,6 @@ class Gates:
         )
 
 
-def test_word_count_detached_its_name_is_free_again_for_a_command_on_every_worker(
-    cluster: WholeCluster,
-) -> None:
-    text = cluster.directory / "text"
-    text.mkdir()
-    (text / "a.txt").write_text("to be or not to be\nthat is the question\n" * 50)
-    given = ("--name", "wc", "--set", "input=text", "--set", "format=csv", "--set", "output=counted")
-    detached = cluster.submit("wordcount.py", "--detached", "--json", *given)
-    assert detached.returncode == 0, detached.stderr
-    assert json.loads(detached.stdout) == {"outcome": "accepted", "app_id": "wc-1"}
-    taken = cluster.submit("wordcount.py", "--detached", *given)
-    assert taken.returncode == 2
-    assert "--name" in taken.stderr
-    assert cluster.client.wait("wc", "10 min").state is ApplicationState.SUCCEEDED
-    assert cluster.client.wait_clock("wc", "2500-01-01", "10 s") == FINAL_CLOCK_MS
-    words = {"to": 2, "be": 2, "or": 1, "not": 1, "that": 1, "is": 1, "the": 1, "question": 1}
-    assert table(cluster.directory / "counted") == sorted(
-        (word, str(50 * count)) for word, count in words.items()
-    )
-
-    shell = (str(EXAMPLES / "distributed_shell.py"), "--set", "command=echo $((40 + 2))")
-    attached = cluster.submit(*shell, "--name", "wc", "--json")
-    assert attached.returncode == 0, attached.stderr
-    result = json.loads(attached.stdout)
-    assert result["outcome"] == "finished"
-    assert result["app_id"] != "wc-1"
-    plain = cluster.submit(*shell)
-    assert plain.returncode == 0, plain.stderr
-    assert plain.stdout.splitlines()[-2:] == ["worker-1: 42", "worker-2: 42"]
-    wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
-
-
 REPLAYED = """
 from drivetrain import Application, sinks, sources
 app = Application("replayed")
@@ -125,24 +92,33 @@ app.read(source).filter("n >= 0").sink(sinks.csv(app.setting("output")), name="o
 """
 
 
-def test_a_running_application_is_replayed_and_shows_it(cluster: WholeCluster) -> None:
-    directory = cluster.directory
+def test_a_running_application_is_replayed_killed_and_restarted_and_its_name_is_free_again(
+    cluster: WholeCluster,
+) -> None:
+    directory, moments = cluster.directory, cluster.directory / "moments"
     (directory / "replayed.py").write_text(REPLAYED)
-    (directory / "moments").mkdir()
+    moments.mkdir()
     minutes = [(n * 37) % 60 for n in range(60)]  # in no order
     lines = [json.dumps({"ts": f"2013-03-01T00:{minute:02}:00Z", "n": minute}) for minute in minutes]
-    (directory / "moments" / "a.jsonl").write_text("\n".join(lines))
+    (moments / "a.jsonl").write_text("\n".join(lines))
 
     def published(life: str) -> list[int]:
         files = [f for f in (directory / "out").glob("*.csv") if ("life2" in f.name) == (life == "2")]
         return sorted(int(row["n"]) for f in files for row in csv.DictReader(f.open(newline="")))
 
-    given = ("--set", f"input={directory / 'moments'}", "--set", f"output={directory / 'out'}")
+    given = ("--set", f"input={moments}", "--set", f"output={directory / 'out'}")
     accepted = cluster.submit("replayed.py", "--detached", "--json", *given)
     assert accepted.returncode == 0, accepted.stderr
-    app = json.loads(accepted.stdout)["app_id"]
+    told = json.loads(accepted.stdout)
+    app = told["app_id"]
+    assert told == {"outcome": "accepted", "app_id": "replayed-1"}
+    taken = cluster.submit("replayed.py", "--detached", *given)
+    assert taken.returncode == 2
+    assert "--name" in taken.stderr
     wait_for(lambda: len(published("1")) == 60, "the first life's output")
-    cluster.command("replay", app, "--from", "2013-03-01T00:40", "--yes", expect=0)
+    newest_ms = 1_362_099_540_000 - 24 * 3_600_000  # what is up to a day late may still come
+    assert cluster.client.wait_clock("replayed", "2013-02-28T00:50:00Z", "5 min") == newest_ms
+    cluster.command("replay", app, "--from", "2013-03-01 00:40", "--yes", expect=0)
     wait_for(lambda: len(published("2")) == 20, "the second life's output")
     assert published("2") == list(range(40, 60))
     assert published("1") == list(range(60))
@@ -159,40 +135,23 @@ def test_a_running_application_is_replayed_and_shows_it(cluster: WholeCluster) -
     kill(cluster, app)
     assert app in cluster.command("restart", app, expect=0).stdout  # what was killed can be, too
     assert cluster.client.application(app).app_id == app
+    (moments / "b.jsonl").write_text(json.dumps({"ts": "2013-03-01T01:10:00Z", "n": 70}))
+    wait_for(lambda: len(published("2")) > 20, "what it reads after its restart")
+    assert published("2") == [*range(40, 60), 70], "it went on where it was"
     kill(cluster, app)
+
+    shell = (str(EXAMPLES / "distributed_shell.py"), "--set", "command=echo $((40 + 2))")
+    ended = cluster.submit(*shell, "--name", "replayed")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-2:] == ["worker-1: 42", "worker-2: 42"]
+    assert cluster.client.application("replayed").app_id != app
+    wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
 
 
 def kill(cluster: WholeCluster, app: str) -> None:
     assert cluster.command("kill", app, "--wait", expect=0).stdout == f"{app} is killed\n"
     assert not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER)
     assert cluster.client.application(app).state is ApplicationState.KILLED
-
-
-def test_a_failure_is_the_users_and_a_restart_keeps_id_and_state(cluster: WholeCluster) -> None:
-    place = cluster.directory / "again"
-    gates = Gates(place)
-    gates.open()
-    gates.open()
-    failed = cluster.submit(
-        "gated.py",
-        *("--name", "fails", "--set", "rows=1000", "--set", "output=again/out", "--set", f"place={place}"),
-        *("--set", "raises_at=1", "--set", "restart.strategy=none", "--set", f"run.max-batch-rows={STAGE}"),
-    )
-    assert failed.returncode == 3, failed.stderr
-    assert "only the first attempt raises" in failed.stderr
-    assert "in open_gate" in failed.stderr
-    assert (place / "passed" / "0").exists()
-    app_id = cluster.client.application("fails").app_id
-    shown = cluster.command("show", "fails", expect=0).stdout
-    assert "failed" in shown
-    assert "ValueError: only the first attempt raises" in shown
-
-    (place / "passed" / "0").unlink()
-    assert app_id in cluster.command("restart", "fails", expect=0).stdout
-    assert cluster.client.wait(app_id, "10 min").state is ApplicationState.SUCCEEDED
-    assert not (place / "passed" / "0").exists(), "it went on where it was"
-    require_whole(place / "out", 1000)
-    assert "ValueError" in cluster.command("logs", "fails", expect=0).stdout
 
 
 def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: WholeCluster) -> None:
@@ -377,7 +336,7 @@ def test_a_secret_is_nowhere_but_where_it_was_put(cluster: WholeCluster, tmp_pat
     told: list[str] = []
 
     def submit(*given: str) -> subprocess.CompletedProcess[str]:
-        ended = cluster.submit("secretive.py", "--detached", "--json", "--set", "input=said", *given)
+        ended = cluster.submit("secretive.py", "--detached", "--set", "input=said", *given)
         told.append(ended.stdout + ended.stderr)
         return ended
 
@@ -398,23 +357,29 @@ def test_a_secret_is_nowhere_but_where_it_was_put(cluster: WholeCluster, tmp_pat
         assert refused.returncode == 2
         assert "would be sent to other machines" in refused.stderr
     given += ["--set", "kafka.options.sasl.jaas.config=" + login % f"${{{PLANTED}}}"]
-    accepted = submit(*given, "--set", f"spark.conf.spark.hadoop.some.secret.key=${{{PLANTED}}}")
-    assert accepted.returncode == 0, accepted.stderr
-    app = json.loads(accepted.stdout)["app_id"]
+    given += ["--set", "input=said"]
+    last = ("--set", f"spark.conf.spark.hadoop.some.secret.key=${{{PLANTED}}}")
+    attached = cluster.attached("secretive.py", *given, *last)
 
     def published() -> list[str]:
         lines = [file.read_text() for file in (directory / "secretive").glob("*.json")]
         return [json.loads(line)["value"] for text in lines for line in text.splitlines()]
 
     wait_for(published, "what it publishes")
+    app = cluster.client.application("secretive").app_id
     assert published() == [f"good {len(word)} {len(key)}"]
     look = [["show", app, "--json"], ["show", app], ["apps", "--json"], ["savepoint", app]]
-    look += [["plan", "secretive.py", "--set", "input=said", *given]]
+    look += [["plan", "secretive.py", *given]]
     told += [(ended := cluster.command(*words, expect=0)).stdout + ended.stderr for words in look]
     told += [" ".join(psutil.Process(pid).cmdline()) for pid in cluster.processes()]
     found = _files_with((word, key), directory)
     (directory / "said" / "b.txt").write_text("worse\n")
     assert cluster.client.wait(app, "10 min").state is ApplicationState.FAILED
+    output, _ = attached.communicate(timeout=180)
+    assert attached.returncode == 3, cluster.said()
+    told += [output, cluster.said()]
+    assert "in checked" in cluster.said(), "its traceback is the user's"
+    assert "ValueError: *** is not to be told" in cluster.command("show", app, expect=0).stdout
     told += [(ended := cluster.command(*words)).stdout for words in (["show", app], ["logs", app])]
     assert "*** is not to be told" in "".join(told)
     found += _files_with((word, key), directory)

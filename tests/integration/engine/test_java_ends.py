@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 APPLICATION = """
 from drivetrain import Application, sinks, sources
 
@@ -18,6 +20,7 @@ made.sink(sinks.batches(take))
 """
 
 
+@pytest.mark.nightly("test_lost_java, with processes in the place of Java")
 def test_an_application_whose_java_has_no_memory_left_ends_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text(APPLICATION)
     command = [str(Path(sys.executable).with_name("drivetrain")), "run", "greedy.py"]

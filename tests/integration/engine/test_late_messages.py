@@ -51,7 +51,7 @@ def test_the_same_batches_give_the_same_windows_natively_in_python_and_with_late
     draw = random.Random(5)
     files = [
         [(at(i * 4_000 + draw.randrange(-12_000, 4_000) + 20_000), draw.choice("ab"), i) for _ in range(8)]
-        for i in range(8)
+        for i in range(6)
     ]
     write_files(drive, files)
     app = Application("late")

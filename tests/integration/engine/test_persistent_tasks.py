@@ -28,6 +28,7 @@ from drivetrain.console.planning.requests import ReadStates
 from drivetrain.console.state_reading import StateReading
 from drivetrain.core.state.paged_state import bucket_of
 from drivetrain.core.state.state_keys import encoded_key
+from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OperatorError, UserError
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.durable_file import DurableFile
@@ -465,6 +466,13 @@ read.process(Counts, name="counts").sink(sinks.none())
 """
 
 
+KILLED_KEYS = {
+    "run__max_batch_bytes": BATCH,
+    "checkpoint__mode": "on",
+    "checkpoint__interval": "100 ms",
+}
+
+
 def command(*words: str) -> subprocess.Popen[bytes]:
     line = [sys.executable, "-m", "drivetrain.cli", *words]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
@@ -491,45 +499,70 @@ def check_as_of_checkpoint(drive: Harness, data: list[tuple[int, str, int]], sin
     return as_of_ms
 
 
-def test_states_survive_kills_and_another_number_of_cores(
-    drive: Harness, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data = messages(1500, seed=9)
-    write_parts(drive.out("in"), data, parts=7)
-    file = drive.directory / "killed.py"
-    file.write_text(KILLED)
-    place = str(drive.directory / "state")
+@pytest.mark.nightly("test_states_survive_a_death_and_another_number_of_partitions, in one process")
+def test_states_survive_kills_and_another_number_of_cores(drive: Harness) -> None:
+    data, file = to_be_killed(drive)
+    place = drive.directory / "state"
     draw = random.Random(2)
-    commits = Path(place)
     as_of_ms = 0
     for attempt in range(KILLS):
         cores = 1 + attempt % 2
         keys = [f"spark.master=local[{cores}]", "spark.driver-memory=1 GiB", f"run.max-batch-bytes={BATCH}"]
         keys += ["checkpoint.mode=on", "checkpoint.interval=100 ms"]
         sets = [word for key in (f"input={drive.out('in')}", *keys) for word in ("--set", key)]
-        process = command("run", str(file), "--state-dir", place, *sets)
-        goal = len(list(commits.glob("*/fragments/sums/checkpoint/commits/[0-9]*"))) + draw.choice([2, 3])
+        process = command("run", str(file), "--state-dir", str(place), *sets)
+        goal = len(list(place.glob("*/fragments/sums/checkpoint/commits/[0-9]*"))) + draw.choice([2, 3])
         deadline = time.monotonic() + 400
         while process.poll() is None and time.monotonic() < deadline:
-            has_time = (recorded_ms(commits) or 0) > as_of_ms
-            if len(list(commits.glob("*/fragments/sums/checkpoint/commits/[0-9]*"))) >= goal and has_time:
+            has_time = (recorded_ms(place) or 0) > as_of_ms
+            if len(list(place.glob("*/fragments/sums/checkpoint/commits/[0-9]*"))) >= goal and has_time:
                 time.sleep(draw.random())  # not waiting for anything: a random moment to die at
                 os.killpg(process.pid, signal.SIGKILL)
             time.sleep(0.02)
         process.communicate(timeout=400)
         assert process.returncode == -signal.SIGKILL
         as_of_ms = check_as_of_checkpoint(drive, data, as_of_ms)
-    # The session has two cores.
-    again = load_application(str(file), {"input": str(drive.out("in"))})
-    drive.run(again, run__max_batch_bytes=BATCH, checkpoint__mode="on", checkpoint__interval="100 ms")
+    finish_and_check(drive, data, file, as_of_ms)
+
+
+def test_states_survive_a_death_and_another_number_of_partitions(
+    drive: Harness, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, file = to_be_killed(drive)
+    place = drive.directory / "state"
+
+    def die(point: CrashPoint) -> None:
+        if point is CrashPoint.BEFORE_COMMIT and recorded_ms(place):
+            raise RuntimeError("died")
+
+    app = load_application(str(file), {"input": str(drive.out("in"))})
+    with armed(die), pytest.raises(Exception, match="died"):
+        drive.run(app, **KILLED_KEYS, spark__shuffle_partitions="1")
+    as_of_ms = check_as_of_checkpoint(drive, data, 0)
+    finish_and_check(drive, data, file, as_of_ms)
+    line = ("state", "killed", "counts", "--key", "key-2", "--at", "1970-01-01T00:18", "--json")
+    capfd.readouterr()
+    said = CliRunner().invoke(cli, [*line, "--state-dir", str(place)])
+    assert said.exit_code == 0, said.output
+    (known,) = json.loads(capfd.readouterr().out)["states"]
+    ones = [(ts, key, 1) for ts, key, _ in data]
+    assert known == {"key": "key-2", "value": summed(ones, 18 * MINUTE)["key-2"]}
+
+
+def to_be_killed(drive: Harness) -> tuple[list[tuple[int, str, int]], Path]:
+    """The messages of an application that is to die, and its file."""
+    data = messages(1500, seed=9)
+    write_parts(drive.out("in"), data, parts=7)
+    file = drive.directory / "killed.py"
+    file.write_text(KILLED)
+    return data, file
+
+
+def finish_and_check(drive: Harness, data: list[tuple[int, str, int]], file: Path, as_of_ms: int) -> None:
+    """Run it to its end, on the two cores of the session: its states are one pass over the messages."""
+    drive.run(load_application(str(file), {"input": str(drive.out("in"))}), **KILLED_KEYS)
     check_as_of_checkpoint(drive, data, as_of_ms)
     states = state("killed", "counts", drive.config())
     ones = [(ts, key, 1) for ts, key, _ in data]
     for minute in (4, 12, 18, 24, 28, 40):
         assert by_key(states, minute * MINUTE) == summed(ones, minute * MINUTE), minute
-    line = ("state", "killed", "counts", "--key", "key-2", "--at", "1970-01-01T00:18", "--json")
-    capfd.readouterr()
-    said = CliRunner().invoke(cli, [*line, "--state-dir", place])
-    assert said.exit_code == 0, said.output
-    (known,) = json.loads(capfd.readouterr().out)["states"]
-    assert known == {"key": "key-2", "value": summed(ones, 18 * MINUTE)["key-2"]}

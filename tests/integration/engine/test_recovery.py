@@ -25,7 +25,7 @@ from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 
-KILLS, PARTS = (3, 12) if "DRIVETRAIN_SEEDS" in os.environ else (1, 6)
+KILLS, PARTS, ROWS = (3, 12, 4000) if "DRIVETRAIN_SEEDS" in os.environ else (1, 4, 1600)
 SCHEMA = "ts timestamp, key string, n bigint"
 SECOND = 1000
 
@@ -97,7 +97,7 @@ def command(app: Path, directory: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.timeout(900)
 def test_a_run_killed_again_and_again_ends_with_the_output_of_an_undisturbed_one(drive: Harness) -> None:
     directory = drive.directory
-    data = rows(4000)
+    data = rows(ROWS)
     write_parts(directory / "in", data, parts=PARTS)
     app = directory / "chained.py"
     app.write_text(CHAINED)

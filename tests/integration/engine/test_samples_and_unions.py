@@ -63,6 +63,23 @@ def test_a_sample_is_the_same_after_a_crash(drive: Harness) -> None:
     assert sorted(r["n"] for r in drive.rows()) == sorted(wanted)
 
 
+def test_messages_are_distributed_over_tasks(drive: Harness) -> None:
+    app = Application("distributed")
+    read = events(app, ROWS, SCHEMA)
+    even = read.repartition(3).with_columns(step="where", task=F.spark_partition_id())
+    by_key = read.repartition(3, "key", name="by_key").with_columns(step="keys", task=F.spark_partition_id())
+    drive.sink(even.union(by_key.with_columns(step="marked", task="task + 10"), name="both"))
+    drive.run(app)
+    found = drive.rows()
+    assert sorted(r["n"] for r in found) == sorted([n for _, _, n in ROWS] * 2)
+    counts = Counter(r["task"] for r in found if r["task"] < 10)
+    assert set(counts) == {0, 1, 2}
+    assert max(counts.values()) - min(counts.values()) < 20
+    tasks = {(r["key"], r["task"]) for r in found if r["task"] >= 10}
+    assert len(tasks) == 50, "all messages of a key are in one task"
+    assert {task for _, task in tasks} == {10, 11, 12}
+
+
 def test_a_map_has_no_hash(drive: Harness) -> None:
     app = Application("mapped")
     mapped = events(app, ROWS[:3], SCHEMA).with_columns(tags=F.create_map("key", "n"))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -77,32 +74,3 @@ def test_a_secret_is_in_no_state_savepoint_result_or_dead_letter(
     for path in written:
         with contextlib.suppress(FileNotFoundError):  # Spark's own cleaning goes on
             assert PLANTED.encode() not in path.read_bytes(), path
-
-
-def test_settings_of_spark_reach_it_without_its_command_line(tmp_path: Path) -> None:
-    """In a process of its own, since Java is started with them."""
-    program = """
-import sys
-from pathlib import Path
-from drivetrain.config import Config
-from drivetrain.spark.session.lost_java import java_process
-from drivetrain.spark.session.spark_session import session, stop
-reference = "${PLANTED_FOR_SPARK}"
-sets = {"spark.conf.spark.hadoop.some.secret.key": reference, "spark.driver-memory": "512 MiB",
-        "spark.master": "local[1]", "spark.conf.spark.some.plain": "seen"}
-spark = session(Config.load(None, {}, sets))
-told = Path(f"/proc/{java_process().pid}/cmdline").read_text()
-conf = spark.sparkContext._jsc.hadoopConfiguration()
-print(conf.get("some.secret.key"), "seen" in told, "planted" in told, "-Xmx512m" in told)
-stop()
-"""
-    environ = {**os.environ, "PLANTED_FOR_SPARK": "planted-for-spark"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environ,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == ["planted-for-spark", "True", "False", "True"], done.stderr[-2000:]

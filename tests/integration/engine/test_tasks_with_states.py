@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at, ms
 
-from drivetrain import Application, KeyedTask, ListState, MapState, ValueState, sources, timestamp
+from drivetrain import Application, KeyedTask, ListState, MapState, ValueState, sources, state, timestamp
 from drivetrain.crash_points import CrashPoint, armed
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, UserError
 
 TTL, DELAY = 4_000, 3_000
 Event = tuple[int, str, int]
@@ -108,8 +108,23 @@ def test_results_are_the_same_though_the_run_dies(drive: Harness) -> None:
 
         with armed(die), pytest.raises(Exception, match="died"):
             drive.run(application(drive, made), run__max_batch_bytes="1 KiB")
-    drive.run(application(drive, made), run__max_batch_bytes="1 KiB")
+    app = application(drive, made)
+    # What it had kept when it died can be asked for: each key has had no more messages than there are.
+    numbers = {key: [n for _, k, n in sorted(made) if k == key] for _, key, _ in made}
+    before = state(app, "recent", drive.config()).items()
+    assert before
+    assert all(set(kept.value["recent"]) <= set(numbers[kept.key]) for kept in before)
+    drive.run(app, run__max_batch_bytes="1 KiB")
     assert found(drive) == wanted(made)
+    asked = state(app, "recent", drive.config())
+    assert {kept.key: kept.value["kinds"] for kept in asked.items()} == {
+        key: {str(rest): [n for n in ns if n % 3 == rest][-1] for rest in {n % 3 for n in ns}}
+        for key, ns in numbers.items()
+    }
+    assert asked.get("k0")["until"] == max(ms for ms, key, _ in made if key == "k0") + DELAY
+    assert asked.get("another") is None
+    with pytest.raises(UserError, match="only be queried for its current states"):
+        asked.get("k0", at=0)
 
 
 def test_a_value_of_another_type_stops_the_run_with_its_state(drive: Harness) -> None:

@@ -66,6 +66,10 @@ def windowed(drive: Harness, lines: Lines, *, cut: bool, idle: str) -> Applicati
     return app
 
 
+AT_NIGHT = pytest.mark.nightly("a stop, of one fragment, and the same of two fragments")
+FUSED = pytest.param("fused", marks=AT_NIGHT)
+
+
 @pytest.mark.parametrize("cut", [False, True], ids=["fused", "two fragments"])
 def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness, cut: bool) -> None:
     lines = Lines(drive.directory / "lines")
@@ -239,7 +243,7 @@ def two_inputs(drive: Harness, ahead: Lines, behind: Lines, shape: str) -> Appli
     return app
 
 
-@pytest.mark.parametrize("shape", ["fused", "two fragments", "a channel and a source"])
+@pytest.mark.parametrize("shape", [FUSED, "two fragments", "a channel and a source"])
 def test_an_input_that_is_silent_after_a_restart_does_not_hold_the_clock_where_it_was(
     drive: Harness, shape: str
 ) -> None:
@@ -260,7 +264,7 @@ def test_an_input_that_is_silent_after_a_restart_does_not_hold_the_clock_where_i
     assert counted(drive) == {0: 2, 20: 1}
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["fused", "two fragments"])
+@pytest.mark.parametrize("cut", [pytest.param(False, marks=AT_NIGHT), True], ids=["fused", "two fragments"])
 def test_a_partition_that_is_silent_after_a_restart_does_not_hold_the_clock_where_it_was(
     drive: Harness, cut: bool
 ) -> None:

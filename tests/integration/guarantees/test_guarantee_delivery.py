@@ -21,7 +21,7 @@ from drivetrain import Application, agg, windows
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.skipped_batches import left_out
+from drivetrain.spark.batch.skipped_batches import skipped_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +107,7 @@ def test_every_mode_keeps_its_word_when_a_batch_is_killed(
     for mode in MODES:
         (home,) = (tmp_path / "state").glob(mode.replace(" ", "-") + "-*")
         (fragment,) = (home / "fragments").iterdir()
-        known = left_out(fragment)
+        known = skipped_batches(fragment)
         assert (known.batches, known.messages) == (
             (1, len(first + second)) if mode == "at most once" else (0, 0)
         )

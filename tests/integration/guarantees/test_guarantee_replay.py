@@ -250,6 +250,7 @@ long.aggregate(step="long", n=agg.sum("n"), total=agg.sum("total")).sink(sinks.p
 """
 
 
+@pytest.mark.nightly("a replay that is stopped goes on, in the tests above, and test_recovery kills a run")
 @pytest.mark.timeout(600)
 def test_a_replay_that_is_killed_has_begun_or_not_and_goes_on(tmp_path: Path, spark: SparkSession) -> None:
     """The first life may begin with a replay as well; what goes on needs no process of its own."""

@@ -1,4 +1,4 @@
-"""Kafka to Kafka in Spark's real-time mode, in processes of their own: it keeps its cores for itself."""
+"""Kafka to Kafka in Spark's real-time mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from confluent_kafka import Producer
 from topic_reading import values
 
 from drivetrain import Application, sinks, sources
+from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
+from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import GraphError
 from drivetrain.spark.entry_points import run
 
@@ -40,6 +42,32 @@ lines.filter(col("n") >= 0).select(n="n", twice="2 * n").sink(
 """
 
 
+KEYS = {"run.realtime-checkpoint-interval": "5 s", "run.progress-interval": "1 s"}
+
+
+def settings(broker: Broker, topic: str) -> dict[str, str]:
+    return {"bootstrap": broker.bootstrap, "given": f"{topic}-in", "made": f"{topic}-out"}
+
+
+class UntilThere:
+    """Stops a run when its topic has these messages, or after too long; `found` are all that it has."""
+
+    def __init__(self, broker: Broker, topic: str, numbers: range) -> None:
+        self._broker, self._topic, self._numbers = broker, topic, set(numbers)
+        self._patience_s = time.monotonic() + 180
+        self._next_s = 0.0
+        self.found: list[int] = []
+
+    def on_event(self, event: object) -> None: ...
+
+    def stop_requested(self) -> bool:
+        now_s = time.monotonic()
+        if now_s > self._next_s:
+            self.found = [json.loads(text)["n"] for text in values(self._broker, self._topic)]
+            self._next_s = time.monotonic() + 0.5
+        return self._numbers <= set(self.found) or now_s > self._patience_s
+
+
 @pytest.fixture
 def command(tmp_path: Path, broker: Broker, topic: str) -> list[str]:
     file = tmp_path / "fast.py"
@@ -47,13 +75,10 @@ def command(tmp_path: Path, broker: Broker, topic: str) -> list[str]:
     broker.create(f"{topic}-in", 1)
     broker.create(f"{topic}-out", 1)
     sets = {
-        "bootstrap": broker.bootstrap,
-        "given": f"{topic}-in",
-        "made": f"{topic}-out",
+        **settings(broker, topic),
+        **KEYS,
         "spark.master": "local[2]",
         "spark.driver-memory": "512 MiB",
-        "run.realtime-checkpoint-interval": "5 s",
-        "run.progress-interval": "1 s",
     }
     line = [sys.executable, "-m", "drivetrain.cli", "run", str(file), "--state-dir", str(tmp_path / "state")]
     return [*line, *(part for name, value in sets.items() for part in ("--set", f"{name}={value}"))]
@@ -93,8 +118,9 @@ def wait_for(broker: Broker, topic: str, numbers: range, process: subprocess.Pop
 
 
 def test_messages_pass_before_the_interval_is_over_and_none_is_missing_after_a_kill(
-    broker: Broker, topic: str, command: list[str], started: subprocess.Popen[str], tmp_path: Path
+    spark: SparkSession, broker: Broker, topic: str, started: subprocess.Popen[str], tmp_path: Path
 ) -> None:
+    """What goes on after the kill needs no process of its own."""
     given, made = f"{topic}-in", f"{topic}-out"
     send(broker, given, range(100))
     wait_for(broker, made, range(100), started)
@@ -106,20 +132,14 @@ def test_messages_pass_before_the_interval_is_over_and_none_is_missing_after_a_k
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     send(broker, given, range(200, 300))
-    again = start(command)
-    try:
-        found = wait_for(broker, made, range(300), again)
-        assert set(found) == set(range(300))
-        assert found.count(0) == 1, "what was noted does not come again"
-        os.killpg(again.pid, signal.SIGINT)
-        said, errors = again.communicate(timeout=180)
-    finally:
-        again.kill()
-        again.wait()
-    assert again.returncode == 128 + signal.SIGINT, errors
-    assert "Traceback" not in errors
-    assert "stopped" in said
-    assert "ERROR" not in errors
+    there = UntilThere(broker, made, range(300))
+    application = load_application(str(tmp_path / "fast.py"), settings(broker, topic))
+    config = Config.load(None, {}, {"state.dir": str(tmp_path / "state"), **KEYS})
+    result = run(application, config, there)
+    result.check()
+    assert result.outcome is RunOutcome.STOPPED
+    assert set(there.found) == set(range(300))
+    assert there.found.count(0) == 1, "what was noted does not come again"
 
 
 def grown(n: int) -> int:

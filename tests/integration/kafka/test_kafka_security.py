@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +18,12 @@ from typer.testing import CliRunner
 
 from drivetrain import Application, sinks, sources
 from drivetrain.cli.main import app as cli
+from drivetrain.code.application_file import load_application
+from drivetrain.config import Config
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import InputError, OutputError
 from drivetrain.spark.connector.sink import SinkContext
+from drivetrain.spark.entry_points import run
 
 WRONG = "gu3ssed-badly"
 BOUND_S = 60.0
@@ -48,26 +47,6 @@ def guarded(broker: Broker, secured: Secured) -> Broker:
     return broker
 
 
-def drivetrain(directory: Path, *words: str, **environment: str) -> tuple[str, str]:
-    """What a command prints on its two outputs; it must succeed."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "drivetrain.cli", *words],
-        cwd=directory,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        told, errors = process.communicate(timeout=240)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors
-    return told, errors
-
-
 def holds(directory: Path, secret: str) -> list[Path]:
     """The files below a directory that hold a text."""
     files = [path for path in directory.rglob("*") if path.is_file()]
@@ -75,6 +54,7 @@ def holds(directory: Path, secret: str) -> list[Path]:
     return [path for path in files if secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.usefixtures("spark")
 def test_source_and_sinks_are_let_in_by_tls_and_the_password_is_in_no_text_and_no_file(
     guarded: Broker,
     secured: Secured,
@@ -89,16 +69,13 @@ def test_source_and_sinks_are_let_in_by_tls_and_the_password_is_in_no_text_and_n
     send(guarded, topic, [{"value": b"%d" % n} for n in range(20)])
     (tmp_path / "guarded.py").write_text(APPLICATION)
     options = {"DRIVETRAIN_KAFKA_OPTIONS": json.dumps(secured.options("SASL_SSL"))}
-    sets = {
-        "bootstrap": guarded.addresses["SASL_SSL"],
-        "topic": topic,
-        "spark.driver-memory": "512 MiB",
-        "spark.master": "local[1]",
-    }
+    sets = {"bootstrap": guarded.addresses["SASL_SSL"], "topic": topic}
     given = ["guarded.py", *(part for k, v in sets.items() for part in ("--set", f"{k}={v}"))]
-    state = ["--state-dir", str(tmp_path / "state")]
-    told = [*drivetrain(tmp_path, "run", *given, *state, "--json", **options)]
     monkeypatch.chdir(tmp_path)
+    config = Config.load(None, options, {"state.dir": str(tmp_path / "state")})
+    result = run(load_application("guarded.py", sets), config)
+    result.check()
+    told = [repr(result), *capfd.readouterr()]
     for name, value in options.items():
         monkeypatch.setenv(name, value)
     for command in (["plan", *given], ["config"]):

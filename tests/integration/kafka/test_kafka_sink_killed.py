@@ -26,7 +26,7 @@ from drivetrain.runtime.channel.segments import write_segment
 
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "7"))
 NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
-COMMIT_KILLS = 10 if NIGHTLY else 2
+COMMIT_KILLS = 10 if NIGHTLY else 1
 BATCHES_A_KILL, ROWS = 6, 50
 """So that there is always something left to kill."""
 APPLICATION_KILLS = 10

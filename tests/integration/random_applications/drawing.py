@@ -26,8 +26,10 @@ from .recipe import (
     Late,
     Log,
     Map,
+    Match,
     Persistent,
     Recipe,
+    Repartition,
     Sample,
     Sink,
     Step,
@@ -40,7 +42,7 @@ from .recipe import (
 )
 
 MOST_MESSAGES = 1_500
-STATEFUL = Window | Top | Join | AsOfJoin | Deduplicate | Persistent | Keyed
+STATEFUL = Window | Top | Join | AsOfJoin | Deduplicate | Persistent | Keyed | Match
 KEY_TYPES: tuple[KeyType, ...] = (
     "string",
     "string",
@@ -215,6 +217,8 @@ class Drawing:
             case _:
                 if self._is_odd:
                     return Sample(inputs=(first,), cut=cut, percent=50, seed=self.recipe.seed)
+                if self._one_of(4) == 2:
+                    return Repartition(inputs=(first,), cut=cut, tasks=3, by_key=self._one_of(8) == 2)
                 return Log(inputs=(first,))
 
     def _window(self, first: int, cut: bool) -> Step | None:
@@ -300,7 +304,8 @@ class Drawing:
         table = tuple(
             (self.draw.choice(keys), self.draw.randrange(10)) for _ in range(self.draw.randint(1, 4))
         )
-        return TableJoin(inputs=(first,), cut=cut, how=self.draw.choice(["inner", "left"]), table=table)
+        how: Any = self.draw.choice(["inner", "left"])
+        return TableJoin(inputs=(first,), cut=cut, how=how, table=table, refreshed=self._one_of(3) == 1)
 
     def _task(self, first: int, cut: bool) -> Step | None:
         ways = ["each", "batch"]
@@ -320,6 +325,11 @@ class Drawing:
         if how in ("windows", "timers") and self._one_of(3) == 1:
             kind: Any = "pauses" if how == "windows" else "earlier"
             return Keyed(inputs=(first,), cut=cut, how=kind, span_ms=size)
+        if how != "asked" and self._one_of(3) == 2 and self.key_type != "double":
+            # Text decides among equal timestamps, and 0.0 is another text than -0.0.
+            matched: Any = ("pair", "absent", "repeated")[self._one_of(9) // 3]
+            overlapping = self._one_of(18) > 8
+            return Match(inputs=(first,), cut=cut, how=matched, within_ms=size, overlapping=overlapping)
         return Persistent(inputs=(first,), cut=cut, how=how, size_ms=size)
 
     # -- the rest -------------------------------------------------------------------------------------

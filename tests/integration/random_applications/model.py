@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .model_hash import in_sample
+from .model_patterns import matches
 from .model_windows import (
     as_of,
     deduplicated,
@@ -38,8 +39,10 @@ from .recipe import (
     Late,
     Log,
     Map,
+    Match,
     Persistent,
     Recipe,
+    Repartition,
     Sample,
     Source,
     Step,
@@ -148,7 +151,7 @@ def _messages(  # noqa: C901 - one case for each kind of step
         case Union(fills=True):
             more = [replace(m, n=None if m.n is None else m.n + 1) for m in first]
             return [replace(m, extras={}) for messages in (more, *inputs[1:]) for m in messages]
-        case Filter() | Add() | Map() | FlatMap() | Log():
+        case Filter() | Add() | Map() | FlatMap() | Log() | Repartition():
             return [made for message in first for made in _one_by_one(step, message)]
         case Union():
             return [replace(m, extras={}) for messages in inputs for m in messages]
@@ -174,6 +177,8 @@ def _messages(  # noqa: C901 - one case for each kind of step
             return earlier_counts(first, step.span_ms * 1000)
         case Keyed():
             return pauses(first, step.span_ms)
+        case Match():
+            return matches(step, first)
         case TableJoin():
             return _with_table(step, first)
         case Task():

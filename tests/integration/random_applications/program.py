@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from drivetrain import Application, At, F, KeyedTask, ListState, MapState, Monoid, PersistentTask
 from drivetrain import State, Task, To, ValueState
-from drivetrain import agg, col, lit, partitioners, sinks, sources, timestamp, windows
+from drivetrain import agg, col, lit, partitioners, patterns, sinks, sources, timestamp, windows
 
 HERE = Path(__file__).with_suffix("")
 

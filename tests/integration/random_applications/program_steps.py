@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .program_keyed import as_of_lines, keyed_lines
+from .program_patterns import match_lines, table_join_lines
 from .recipe import (
     Add,
     AsOfJoin,
@@ -16,8 +17,10 @@ from .recipe import (
     Late,
     Log,
     Map,
+    Match,
     Persistent,
     Recipe,
+    Repartition,
     Sample,
     Step,
     TableJoin,
@@ -26,7 +29,6 @@ from .recipe import (
     Union,
     Window,
 )
-from .values import plain
 
 PYTHON = {"string": "str", "bigint": "int", "double": "float", "array<string>": "list[str]"}
 EXPRESSIONS = {"string": "substr(key, 1, 1)", "bigint": "pmod(key, 2)"}
@@ -82,6 +84,11 @@ def step_lines(  # noqa: C901 - one case for each kind of step
             return _flat_map(i, first, step, kind)
         case Log():
             return [f's{i} = s{step.inputs[0]}.log(2, name="step{i}")']
+        case Repartition():
+            by = '"key", ' if step.by_key else ""
+            return [f's{i} = s{step.inputs[0]}.repartition({step.tasks}, {by}name="step{i}")']
+        case Match():
+            return match_lines(i, first, step)
         case Sample():
             options = f'"n", seed={step.seed}, name="step{i}"'
             return [f"s{i} = s{step.inputs[0]}.sample({step.percent} / 100, {options})"]
@@ -119,7 +126,7 @@ def step_lines(  # noqa: C901 - one case for each kind of step
         case Keyed():
             return keyed_lines(i, first, step, kind)
         case TableJoin():
-            return _table_join(i, first, step, kind)
+            return table_join_lines(i, first, step, kind)
         case Task():
             return _task(i, first, step, kind)
         case Persistent():
@@ -278,13 +285,6 @@ def _deduplicate(i: int, first: str, step: Deduplicate) -> list[str]:
         return [f's{i} = {seen}.select("key", "n")']
     # Of two messages at one instant either may be the first: what goes on must not tell them apart.
     return [f's{i} = {first}.deduplicate("key", {within}).select("key", n=F.unix_millis(timestamp()))']
-
-
-def _table_join(i: int, first: str, step: TableJoin, kind: str) -> list[str]:
-    rows = ", ".join(f"({plain(key)}, {m})" for key, m in step.table)
-    table = f's{i}_table = app.table(sources.items([{rows}], schema="key {kind}, m bigint"), name="table{i}")'
-    joined = f'{first}.join(s{i}_table, on="key", how="{step.how}", name="step{i}")'
-    return [table, f's{i} = {joined}.select("key", n="n + coalesce(m, 0)")']
 
 
 def _task(i: int, first: str, step: Task, kind: str) -> list[str]:

@@ -99,6 +99,12 @@ class Log(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Repartition(Step):
+    tasks: int
+    by_key: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample(Step):
     """What a hash of n and the seed keeps, in percent."""
 
@@ -182,9 +188,23 @@ class Keyed(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Match(Step):
+    """Sequences of messages of a key that begin with an n that 3 divides.
+
+    pair: and a larger n; absent: and no n of rest 1; repeated: two or more such, and an n of rest 1.
+    """
+
+    how: Literal["pair", "absent", "repeated"]
+    within_ms: int
+    overlapping: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableJoin(Step):
     how: Literal["inner", "left"]
     table: tuple[tuple[Any, int], ...]
+    refreshed: bool = False
+    """Whether a function gives the rows, again and again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +326,7 @@ def facts_of(recipe: Recipe) -> list[Facts]:
 
 def _after(step: Step, inputs: list[Facts]) -> Facts:
     match step:
-        case Filter() | Log() | Add() | Sample():
+        case Filter() | Log() | Repartition() | Add() | Sample():
             return inputs[0]
         case Map() | FlatMap() | Task(how="each" | "batch" | "outputs"):
             return replace(inputs[0], extras=())

@@ -18,6 +18,7 @@ from .recipe import (
     Join,
     Keyed,
     Late,
+    Match,
     Persistent,
     Recipe,
     Sink,
@@ -246,6 +247,6 @@ def _is_asked(step: Step) -> bool:
 def _needs_time(step: Step) -> bool:
     if isinstance(step, Window | Top):
         return step.kind != "everything"
-    return isinstance(step, Deduplicate | Join | AsOfJoin | Persistent | Keyed) or (
+    return isinstance(step, Deduplicate | Join | AsOfJoin | Persistent | Keyed | Match) or (
         isinstance(step, Task) and step.how == "ticks"
     )

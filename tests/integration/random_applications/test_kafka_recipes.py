@@ -65,12 +65,12 @@ def test_a_quarter_of_the_recipes_has_kafka_of_every_kind() -> None:
     assert any(made.crashes for made in READING)
 
 
-def test_two_of_the_default_seeds_read_and_write_kafka_and_die() -> None:
-    known = [made for made in map(recipe_of, DEFAULT) if made.needs_kafka]
-    ends = [(made.sources, made.sinks) for made in known]
-    assert all(any(end.kind == "kafka" for end in side) for sides in ends for side in sides)
-    assert [made.watched and made.sources[0].topic.idle_ms > 0 for made in known] == [True, False]
-    assert [made.crashes[0][0] for made in known] == ["after-transaction", "after-sink"]
+def test_one_of_the_default_seeds_reads_and_writes_kafka_and_dies() -> None:
+    (known,) = (made for made in map(recipe_of, DEFAULT) if made.needs_kafka)
+    assert all(any(end.kind == "kafka" for end in side) for side in (known.sources, known.sinks))
+    assert known.watched
+    assert known.sources[0].topic.idle_ms > 0
+    assert known.crashes[0][0] == "after-transaction"
 
 
 def test_crashes_are_in_transactions_only_where_there_are_some() -> None:

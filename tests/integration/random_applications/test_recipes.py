@@ -27,7 +27,21 @@ from .model import Message, expected
 from .model_hash import in_sample, xxh64
 from .model_windows import as_of, earlier_counts, pauses
 from .program import program_of
-from .recipe import Deduplicate, Facts, Filter, Join, Late, Recipe, Sink, Source, Top, Window, facts_of
+from .recipe import (
+    Deduplicate,
+    Facts,
+    Filter,
+    Join,
+    Late,
+    Match,
+    Recipe,
+    Sink,
+    Source,
+    TableJoin,
+    Top,
+    Window,
+    facts_of,
+)
 from .running import CrashError, Crashes, failure_of_killed, written
 from .shrinking import is_sound, shrunk, smaller_ones
 
@@ -74,10 +88,18 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
         "Sample",
         "Early",
         "AsOfJoin",
+        "Repartition",
     } <= {n for n, _ in steps}
     assert {("Task", how) for how in ("each", "batch", "outputs", "ticks", "totals")} <= steps
     assert {("Persistent", how) for how in ("each", "windows", "changes", "asked", "timers")} <= steps
     assert {("Keyed", how) for how in ("earlier", "pauses")} <= steps
+    assert {("Match", how) for how in ("pair", "absent", "repeated")} <= steps
+    matched = [step for made in known for step in made.steps if isinstance(step, Match)]
+    assert {step.overlapping for step in matched} == {True, False}
+    assert {step.refreshed for made in known for step in made.steps if isinstance(step, TableJoin)} == {
+        True,
+        False,
+    }
     windows = [step for made in known for step in made.steps if isinstance(step, Window)]
     assert {w.kind for w in windows if w.as_sql} == {"tumbling", "sliding", "session", "everything"}
     sinks = {sink.kind for made in known for sink in made.sinks}
@@ -128,7 +150,14 @@ def _windows_with_facts(made: Recipe) -> list[tuple[Window, Facts]]:
 
 def test_the_model_knows_nothing_of_drivetrain() -> None:
     folder = Path(__file__).parent
-    for name in ("model.py", "model_windows.py", "model_hash.py", "recipe.py", "values.py"):
+    for name in (
+        "model.py",
+        "model_windows.py",
+        "model_patterns.py",
+        "model_hash.py",
+        "recipe.py",
+        "values.py",
+    ):
         assert "drivetrain" not in (folder / name).read_text(), name
 
 

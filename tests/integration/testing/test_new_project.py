@@ -71,6 +71,7 @@ def replace(file: Path, old: str, new: str) -> None:
     os.replace(other, file)
 
 
+@pytest.mark.nightly("test_run_watch; runs that go on keep their state in many others")
 def test_a_watched_application_follows_changes_that_load_and_keeps_its_state(
     watched: tuple[Path, subprocess.Popen[bytes], Path],
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from drivetrain import Application, F, Stream, sinks, sources, windows
 from drivetrain.api.operations import Sample, Top, Union
 from drivetrain.core.plan.planner import plan
+from drivetrain.core.plan.realtime import require_realtime
 from drivetrain.errors import GraphError
 
 
@@ -31,6 +32,28 @@ def test_top_is_a_stateful_native_operator_with_late_messages() -> None:
     shown = made.operators["top"]
     assert (shown.how, shown.text) == ("native", "top 3 by price * 2 by day in tumbling(1 d)")
     assert made.graph.nodes["late"].inputs == ("read",)
+
+
+@pytest.mark.parametrize("tasks", [0, -1, 2.5, True, "3", 10**9])
+def test_repartition_needs_a_number_of_tasks(tasks: Any) -> None:
+    _, stream = sales()
+    with pytest.raises(GraphError, match=r"whole number from 1 to 100000") as caught:
+        stream.repartition(tasks)
+    assert __file__.rsplit("/", 1)[-1] in str(caught.value)
+
+
+def test_repartition_is_native_and_an_obstacle_to_real_time() -> None:
+    app, stream = sales()
+    stream.repartition(4, "item").sink(sinks.none())
+    made = plan(app.graph())
+    shown = made.operators["repartition"]
+    assert (shown.how, shown.text) == ("native", "over 4 tasks by item")
+    app = Application("quick", latency="realtime")
+    kafka = app.read(sources.kafka("broker:1", topic="t", schema="item string", format="json"))
+    kafka.repartition(4).sink(sinks.kafka("broker:1", topic="u", guarantee="at least once"))
+    made = plan(app.graph())
+    with pytest.raises(GraphError, match="moves messages between tasks"):
+        require_realtime(made, made.fragments[0])
 
 
 @pytest.mark.parametrize("n", [0, -1, 10_001, 2.5, True, "3"])

@@ -24,8 +24,9 @@ def test_a_sink_says_its_table_its_guarantee_and_why() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"path": ""}, "not a directory"),
-        ({"path": "s3://bucket/t"}, "not a directory"),
+        ({"path": ""}, "not a place"),
+        ({"path": "ftp://bucket/t"}, "not a place"),
+        ({"partition_by": "day(at)"}, "divided by columns"),
         ({"mode": "overwrite"}, "unknown mode"),
         ({"mode": "upsert"}, "upsert needs a key"),
         ({"key": "id"}, "key and newest are for replacing rows"),

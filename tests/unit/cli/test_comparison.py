@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import Result
@@ -167,3 +168,44 @@ def test_only_the_newest_hundred_are_kept(shop: Path) -> None:
         shop.write_text(SHOP.replace("n > 5", f"n > {threshold}"))
         rundir = begin(shop)
     assert rundir.versions.numbers() == list(range(5, 105))
+
+
+def test_two_versions_that_were_recorded_are_compared_as_table_data_and_picture(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    begin(shop)
+    shop.write_text(SHOP.replace("n > 5", "n > 6"))
+    begin(shop)
+    shop.write_text(SHOP.replace("n > 5", "n > 6") + '\nhourly.sink(sinks.none(), name="nowhere")\n')
+    begin(shop)
+    result = command("versions", "shop", "--between", "1", "3", "--picture", "between.svg")
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "large ~ changed its arguments have changed filter n > 5 filter n > 6" in text
+    assert "nowhere + new" in text
+    assert "kept: orders, hourly, large_out, hourly_out" in text
+    assert "picture: between.svg" in text
+    root = ElementTree.fromstring(shop.with_name("between.svg").read_text())
+    marks = {group.get("data-id"): group.get("data-mark") for group in root.iter() if group.get("data-mark")}
+    assert (marks["large"], marks["nowhere"], marks["orders"]) == ("changed", "new", "kept")
+    back = json.loads(command("versions", "shop", "--between", "3", "2", "--json").stdout)
+    assert {each["id"]: each["mark"] for each in back["processors"]}["nowhere"] == "gone"
+    wrong = command("versions", "shop", "--between", "1", "4")
+    assert wrong.exit_code != 0
+    assert "there is no version 4" in wrong.stderr
+    assert "one of 1, 2, 3" in wrong.stderr
+    assert "add --between" in command("versions", "shop", "--picture", "x.svg").stderr
+
+
+def test_the_picture_of_a_comparison_shows_what_is_gone_too(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    shop.with_name("new.py").write_text(SHOP.replace("n > 5", "n > 6").replace("large_out", "big_out"))
+    result = command("plan", "new.py", "--against", "shop.py", "--picture", "change.svg")
+    assert result.exit_code == 0, result.output
+    root = ElementTree.fromstring(shop.with_name("change.svg").read_text())
+    marks = {group.get("data-id"): group.get("data-mark") for group in root.iter() if group.get("data-mark")}
+    assert marks["large_out"] == "gone"
+    assert (marks["large"], marks["big_out"], marks["hourly"]) == ("changed", "new", "kept")
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"swapped", "started", "stopped", "~ large", "+ big_out", "− large_out"} <= set(texts)

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from drivetrain.cli.picture import draw
+from drivetrain.core.picture.graph_shape import shape_of
 from drivetrain.core.picture.lettering import fitted, text_width, wrapped
 from drivetrain.core.picture.scene import Scene, place
 from drivetrain.core.picture.shapes import Rectangle
@@ -24,7 +25,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
 
 def scene_of(plan: Plan) -> Scene:
     return place(
-        plan,
+        shape_of(plan),
         {id: (60.0 + 17 * (number % 9), 50.0) for number, id in enumerate(plan.operators)},
         {channel.id: (150.0, 40.0) for channel in plan.channels},
         {fragment.id: 140.0 for fragment in plan.fragments},

@@ -311,3 +311,25 @@ def test_signal_that_comes_when_the_run_is_over_does_not_change_its_outcome(
     result = command("run", "count.py")
     assert result.exit_code == 0
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_is_watched_is_given_the_words_of_the_command(
+    application_file: Path, command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+
+    def watching(*words: object) -> int:
+        given.extend(words)
+        return 130
+
+    monkeypatch.setattr("drivetrain.cli.run.watch_application", watching)
+    result = command("run", "count.py", "--watch", "--fresh", "--set", "input=/there", "--state-dir", "kept")
+    assert result.exit_code == 130
+    file, _, plan, first = given
+    assert file == "count.py"
+    assert "input=/there" in plan
+    assert "kept" in plan
+    assert first == ["--fresh"]
+    refused = command("run", "count.py", "--watch", "--json")
+    assert refused.exit_code == 2
+    assert "--watch and --json" in refused.stderr

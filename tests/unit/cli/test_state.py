@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,3 +70,29 @@ def test_an_application_that_has_not_run_is_named_with_those_that_have(tmp_path:
         state("other", "counts", config)
     with pytest.raises(UserError, match="that has run"):
         state("shop", "counts", Config.load(None, {}, {"state.dir": str(tmp_path / "nothing")}))
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    day: dt.date
+
+
+def test_states_of_any_type_are_json() -> None:
+    value = {
+        "last": Item("tea", dt.date(2024, 5, 1)),
+        "by_day": {dt.date(2024, 5, 1): [Item("milk", dt.date(2024, 5, 2))]},
+        "by_pair": {("a", 7): 1, 7: 2, "x": Decimal("1.50")},
+    }
+    states = cast(States, Answers({}))
+    data = as_data(states, [KeptState(("k", 1), value)], None)
+    assert json.loads(json.dumps(data, default=str))["states"] == [
+        {
+            "key": ["k", 1],
+            "value": {
+                "last": {"name": "tea", "day": "2024-05-01"},
+                "by_day": {"2024-05-01": [{"name": "milk", "day": "2024-05-02"}]},
+                "by_pair": {'["a", 7]': 1, "7": 2, "x": "1.50"},
+            },
+        }
+    ]

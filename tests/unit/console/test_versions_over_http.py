@@ -87,6 +87,26 @@ def test_the_graph_of_a_version_is_text_whatever_it_says(
     assert processors["out"]["fragment"] == processors["hourly"]["fragment"]
 
 
+def test_what_differs_between_any_two_versions_is_one_picture(
+    console: ConsoleInThread, kept: GraphVersions
+) -> None:
+    told = console.http.get(f"{PATH}/3/difference", params={"against": 2}).json()
+    assert (told["number"], told["against"]) == (3, 2)
+    marks = {each["processor"]: (each["mark"], each["why"]) for each in told["processors"]}
+    assert marks["out"] == ("changed", "its arguments have changed")
+    assert marks["hourly"] == ("kept", "")
+    [changed] = [each for each in told["processors"] if each["mark"] == "changed"]
+    assert HOSTILE.strip() in changed["before"]
+    assert changed["after"].endswith("three")
+    placed = {each["processor"]: each["mark"] for each in told["graph"]["processors"]}
+    assert placed == {id: mark for id, (mark, _) in marks.items()}
+    same = console.http.get(f"{PATH}/1/difference", params={"against": 1}).json()
+    assert {each["mark"] for each in same["processors"]} == {"kept"}
+    for params, status in (({"against": 9}, 404), ({}, 400), ({"against": 0}, 400)):
+        assert console.http.get(f"{PATH}/3/difference", params=params).status_code == status
+    assert console.client_of(Role.GUEST).get(f"{PATH}/3/difference?against=1").status_code == 403
+
+
 @pytest.mark.parametrize("number", ["4", "0", "-1", "01", "x", "9" * 5_000, "1.outcome"])
 def test_a_number_that_is_none_is_not_found(
     console: ConsoleInThread, kept: GraphVersions, number: str

@@ -10,18 +10,18 @@ from graph_shapes import aggregate, filter_, graph, graphs, map_, node, read, wr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivetrain.api import windows
+from drivetrain.api import col, windows
 from drivetrain.api.graph import Graph, Node
-from drivetrain.api.operations import Operation
+from drivetrain.api.operations import EventTime, JoinStream, Operation
 from drivetrain.core.change.difference import (
     Difference,
     Fate,
     difference,
-    has_same_trunk,
     live_change,
     touched,
 )
 from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
+from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.core.plan.planner import plan
 
 
@@ -68,7 +68,7 @@ def test_a_branch_is_swapped_for_its_kind_its_arguments_its_code_or_its_input() 
     coded = version_of(plan(shop()), lambda operation: kind_of(operation) + "!")
     by_code = difference(version(shop()), coded)
     assert {id for id, fate in fates(by_code).items() if fate is Fate.SWAPPED} == {"shown", "out"}
-    assert {change.id for change in by_code.after_stop} == {"read", "counted"}
+    assert {id for id, fate in fates(by_code).items() if fate is Fate.RESTARTED} == {"read", "counted"}
     assert not by_code.refused
     assert "its state stays" in next(c.why for c in by_code.changes if c.id == "counted")
     elsewhere = shop(node("more", write(), "shown"))
@@ -197,13 +197,49 @@ def test_code_of_a_trunk_and_of_a_table_that_it_reads_changes_only_after_a_stop(
         return msgspec.structs.replace(made, processors={**made.processors, id: changed})
 
     of_state = difference(version(shop()), by("counted"))
-    assert [change.id for change in of_state.after_stop] == ["counted"]
-    assert "its state stays" in of_state.after_stop[0].why
+    assert fates(of_state)["counted"] is Fate.RESTARTED
+    assert "its state stays" in next(change.why for change in of_state.changes if change.id == "counted")
+    assert live_change(version(shop()), by("counted")).restarts == ("counted",)
+    assert live_change(version(shop()), by("shown")).restarts == ()
+    in_cluster = difference(version(shop()), by("counted"), in_cluster=True)
+    assert [change.id for change in in_cluster.after_stop] == ["counted"]
+    assert "part of the running query of counted; its state stays" in in_cluster.after_stop[0].why
     assert difference(version(shop()), by("shown")).after_stop == ()
     assert touched(version(shop()), by("shown")) == {"counted"}
     assert has_same_trunk(version(shop()), by("shown"), "counted")
     assert not has_same_trunk(version(shop()), by("counted"), "counted")
     assert not has_same_trunk(version(shop()), version(shop()), "elsewhere")
+
+
+def test_stateless_processors_before_a_state_come_and_go_and_the_query_restarts() -> None:
+    def counting(*before: Node) -> GraphVersion:
+        last = before[-1].id if before else "read"
+        counted = node("counted", aggregate(), last)
+        return version(graph(node("read", read()), *before, counted, node("out", write(), "counted")))
+
+    more = node("clean", filter_(), "read")
+    found = difference(counting(), counting(more))
+    assert fates(found) == {
+        "read": Fate.KEPT,
+        "clean": Fate.RESTARTED,
+        "counted": Fate.RESTARTED,
+        "out": Fate.KEPT,
+    }
+    back = difference(counting(more), counting())
+    assert fates(back)["clean"] is Fate.STOPPED
+    assert "the query of counted restarts" in next(c.why for c in back.changes if c.id == "clean")
+    timed = node("clean", EventTime(col("value"), 0), "read")
+    assert [change.id for change in difference(counting(), counting(timed)).refused] == ["clean"]
+
+
+def test_the_inputs_of_a_join_keep_their_places() -> None:
+    def joining(left: str, right: str) -> GraphVersion:
+        join = node("both", JoinStream(("value",), 1000, "inner"), left, right)
+        out = node("out", write(), "both")
+        return version(graph(node("one", read()), node("other", read()), join, out))
+
+    found = difference(joining("one", "other"), joining("other", "one"))
+    assert [change.id for change in found.refused] == ["both"]
 
 
 def test_a_sink_that_publishes_with_checkpoints_changes_only_after_a_stop() -> None:

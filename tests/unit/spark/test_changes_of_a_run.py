@@ -65,6 +65,7 @@ class Query:
         self.branches = SimpleNamespace(stores={})
         self.turn = threading.Lock()
         self.versions = SimpleNamespace(
+            trunk=1,
             wanted=made_of(1),
             on_trial=False,
             began=self.began,
@@ -109,7 +110,13 @@ class World:
         )
         self.versions.rundir = SimpleNamespace(versions=stored)
         execution: Any = SimpleNamespace(versions=self.versions, rundir=self.versions.rundir)
-        driver: Any = SimpleNamespace(query=self.query, is_recovering=False, is_finished=False)
+        driver: Any = SimpleNamespace(
+            query=self.query,
+            fragment="read",
+            is_recovering=False,
+            is_finished=False,
+            has_lost_its_query=False,
+        )
         monkeypatch.setattr(live_changes, "checked", self.checked)
         monkeypatch.setattr(live_changes, "begun_notices", lambda *_: [])
         monkeypatch.setattr(fragment_versions, "MicroBatchQuery", Query)

@@ -14,7 +14,7 @@ from drivetrain.config import Config
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.prepare.graph_code import code_if_possible
-from drivetrain.spark.run import execution
+from drivetrain.spark.run import preparing
 
 
 class Starts:
@@ -23,8 +23,8 @@ class Starts:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rundir = RunDirectory(str(directory), "shop", {})
         self.pickled = 0
-        monkeypatch.setattr(execution, "code_if_possible", self._code)
-        monkeypatch.setattr(execution, "_prepared", self._prepared)
+        monkeypatch.setattr(preparing, "code_if_possible", self._code)
+        monkeypatch.setattr(preparing, "_prepared", self._prepared)
 
     def start(self, least: int, *, fresh: bool = False) -> int:
         """Start the application with a filter; the number of its version."""
@@ -33,7 +33,7 @@ class Starts:
         read.filter(f"length(value) > {least}", name="long").sink(sinks.none(), name="out")
         self.rundir.acquire()
         try:
-            made = execution.prepare(plan(app.graph()), self.rundir, Config.load(None, {}, {}), fresh=fresh)
+            made = preparing.prepare(plan(app.graph()), self.rundir, Config.load(None, {}, {}), fresh=fresh)
         finally:
             self.rundir.release()
         assert made.record is not None

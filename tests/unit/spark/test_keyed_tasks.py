@@ -14,6 +14,7 @@ from fake_group import FakeGroup
 from pyspark import cloudpickle
 
 from drivetrain import KeyedTask, ListState, MapState, Task, ValueState
+from drivetrain.api.keyed_task import Keyed
 from drivetrain.api.operations import Process
 from drivetrain.api.stream import process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
@@ -23,6 +24,7 @@ from drivetrain.errors import GraphError, InputError, UserError
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.compile.keyed_tasks import KeyedFunction
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
+from drivetrain.spark.state.keyed_state import keyed_values
 
 RUNS = itertools.count()
 TTL, DELAY = 40, 25
@@ -139,6 +141,43 @@ def test_a_task_in_order_does_what_a_loop_over_sorted_messages_does(seed: int) -
     assert sorted(values, key=repr) == model(events)
     assert all(ms == value[2] for value, ms in found), "a result has the time of its message or timer"
     assert spark.late == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_states_that_are_asked_for_are_those_of_the_messages_before_the_clock(seed: int) -> None:
+    draw = random.Random(seed)
+    events = [(draw.randrange(400), draw.choice("abc"), n) for n in range(60)]
+    spark = Buckets(Remembers)
+    # All have come: what is before the clock is in the states, the rest waits.
+    spark.batch(sorted(events, key=lambda _: draw.random()), 0)
+    for clock_ms in sorted(draw.randrange(430) for _ in range(8)):
+        spark.batch([], clock_ms)
+        declared = spark.operation.keyed
+        assert declared is not None
+        saved = spark.group.get[0] if spark.group.exists else None
+        found = {} if saved is None else dict(keyed_values(declared, saved, clock_ms))
+        wanted = {}
+        for key in "abc":
+            mine = sorted(
+                ((ms, n) for ms, k, n in events if k == key and ms < clock_ms),
+                key=lambda m: (m[0], str(m[1])),
+            )
+            if mine:
+                last, ever, recent, rests = remembered(mine, clock_ms)
+                wanted[key] = {"last": last, "ever": ever, "recent": list(recent), "by_rest": dict(rests)}
+        assert found == wanted, clock_ms
+        for key in "abcd" if saved is not None else "":
+            assert declared is not None
+            [value] = [v for _, v in keyed_values(declared, saved, clock_ms, encoded_key(key))] or [None]
+            assert value == wanted.get(key)
+
+
+def test_a_state_whose_declaration_has_changed_is_not_shown() -> None:
+    spark = Buckets(Remembers)
+    spark.batch([(10, "a", 1)], 0)
+    spark.batch([], 20)
+    with pytest.raises(UserError, match="the declaration of the states has changed"):
+        list(keyed_values(Keyed((), ("key",), True), spark.group.get[0], 20))
 
 
 def test_what_has_expired_is_removed_without_messages() -> None:

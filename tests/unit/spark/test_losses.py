@@ -18,7 +18,7 @@ from drivetrain.runtime.channel.loss_record import (
 )
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.skipped_batches import left_out, note_left_out, note_not_begun
+from drivetrain.spark.batch.skipped_batches import note_not_begun, note_skipped, skipped_batches
 from drivetrain.spark.repair.rerun_batch import cut_back
 from drivetrain.spark.session.offset_log import entries_after, needed_input
 
@@ -150,12 +150,12 @@ def test_a_copy_of_a_checkpoint_ends_in_the_middle_of_the_batch(tmp_path: Path) 
 
 
 def test_batches_that_are_left_out_are_counted_once(tmp_path: Path) -> None:
-    assert left_out(tmp_path).batches == 0
+    assert skipped_batches(tmp_path).batches == 0
     note_not_begun(tmp_path, 7)
-    assert left_out(tmp_path).not_begun == 7
-    note_left_out(tmp_path, 8, 20)
-    known = note_left_out(tmp_path, 8, 20)
+    assert skipped_batches(tmp_path).not_begun == 7
+    note_skipped(tmp_path, 8, 20)
+    known = note_skipped(tmp_path, 8, 20)
     assert (known.batches, known.messages, known.last) == (1, 20, 8)
     note_not_begun(tmp_path, 9)
-    known = note_left_out(tmp_path, 10, 5)
+    known = note_skipped(tmp_path, 10, 5)
     assert (known.batches, known.messages, known.not_begun) == (2, 25, -1)

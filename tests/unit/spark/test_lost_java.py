@@ -6,12 +6,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
+from drivetrain.api import Application, sinks, sources
 from drivetrain.config import Config
+from drivetrain.errors import UnavailableError
+from drivetrain.spark.run import embedded
 from drivetrain.spark.session.lost_java import is_lost, java_has_ended, java_lost
 
 
@@ -79,3 +83,24 @@ def test_other_errors_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     with java("import time; time.sleep(60)", monkeypatch):
         assert java_lost(Config.load(None, {}, {}), ValueError("of the user's function")) is None
         assert not java_has_ended()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(3, "has no memory left, and ended"), (1, "Java process has ended")]
+)
+def test_a_run_whose_java_ends_has_that_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, said: str
+) -> None:
+    def prepare(*_: object, **__: object) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(embedded, "prepare", prepare)
+    app = Application("lost")
+    app.read(sources.generate(rows=1)).sink(sinks.none())
+    config = Config.load(None, {}, {"state.dir": str(tmp_path)})
+    with (
+        java(f"import sys; sys.exit({status})", monkeypatch),
+        pytest.raises(UnavailableError, match=said) as raised,
+    ):
+        embedded.run(app, config)
+    assert isinstance(raised.value.__cause__, Py4JNetworkError)

@@ -60,3 +60,11 @@ def test_rules_of_the_optimizer_that_a_user_leaves_out_are_left_out_besides_ours
     assert "PropagateEmptyRelation" in ours
     chosen = Config.load(None, None, {f"spark.conf.{name}": "org.example.Rule"})
     assert spark_session.settings(chosen)[name] == f"{ours},org.example.Rule"
+
+
+def test_only_a_spark_of_this_process_is_bound_to_this_machine() -> None:
+    address = "spark.driver.bindAddress"
+    assert (
+        spark_session.settings(Config.load(None, None, {"spark.master": "local[1]"}))[address] == "127.0.0.1"
+    )
+    assert address not in spark_session.settings(Config.load(None, None, {"spark.master": "spark://h:7077"}))

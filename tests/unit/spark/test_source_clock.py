@@ -72,7 +72,7 @@ def test_partitions_that_make_no_sense_are_refused(given: dict[str, object]) -> 
 def test_what_spark_observed_is_read_by_name() -> None:
     assert read_newest({"newest": 7}) == Newest(7)
     assert read_newest({}) == Newest(None)
-    seen = read_newest({"newest": 7, "newest 0": 7, "newest 1": None, "newest 2": 3, "strangers": 0})
+    seen = read_newest({"newest": 7, "newest 0": 7, "newest 1": None, "newest 2": 3, "unknown": 0})
     assert seen == Newest(7, {0: 7, 2: 3}, 0, is_partitioned=True)
 
 
@@ -80,7 +80,7 @@ def test_a_message_of_an_unknown_partition_stops_the_clock() -> None:
     clocks = PartitionClocks(Partitions(2, 100), 0, 0)
     clocks.saw(Newest(9, {0: 9, 1: 5}, is_partitioned=True), 10, 10)
     assert (clocks.clock_ms, clocks.waiting_for) == (5, "partition 1 of its source")
-    clocks.saw(Newest(99, {0: 99, 1: 98}, strangers=1, is_partitioned=True), 20, 20)
+    clocks.saw(Newest(99, {0: 99, 1: 98}, unknown=1, is_partitioned=True), 20, 20)
     assert clocks.has_outgrown
     assert not clocks.looked(10_000)
     assert clocks.clock_ms == 5

@@ -55,6 +55,14 @@ def test_the_contract_about_spark_in_a_cluster_names_all_but_executors() -> None
     assert set(named) == parts - {"drivetrain.cluster.executor"}
 
 
+def test_the_contract_inside_spark_names_all_its_folders() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c["name"] == "inside spark, imports point down")
+    named = {folder.strip() for layer in layers for folder in layer.split("|")}
+    folders = {".".join(name.split(".")[:3]) for name in modules() if name.startswith("drivetrain.spark.")}
+    assert named == folders | {"drivetrain.connectors"}
+
+
 MIRRORED = (
     "config.catalog",
     "console.answers",

@@ -19,7 +19,7 @@ OF_TESTS = {
     "drivetrain.core.clock.clock_service.ClockService.fragment_clock_ms": "the clock is their smallest",
     "drivetrain.core.liveness.phi_detector.PhiAccrualDetector.last_heartbeat_ms": "which heartbeat counts",
     "drivetrain.core.waiting.wheel.TimingWheel.spans_ms": "which levels there are",
-    "drivetrain.spark.channel.ingest.Ingest.wait_finished": "waits for a thread",
+    "drivetrain.spark.channel.ingest_threads.IngestThreads.wait_finished": "waits for a thread",
 }
 """What only tests look at, as what they check cannot be seen otherwise."""
 

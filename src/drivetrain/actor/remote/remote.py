@@ -4,7 +4,7 @@ Problem: see `drivetrain.actor.provider`, whose rules this module follows.
 
 Design: one `Remote` per system. It listens, keeps one `Association` per place, carries the watches to other
 systems, and lets a `HeartbeatMonitor` detect dead ones. Systems that watch us are monitored like those that
-we watch, so that a dead watcher is forgotten. Connections whose handshake is not done are strangers: few,
+we watch, so that a dead watcher is forgotten. Connections whose handshake is not done are unproven: few,
 small and short-lived.
 
 Invariants:
@@ -45,7 +45,7 @@ from drivetrain.actor.remote.remote_settings import RemoteSettings
 from drivetrain.actor.remote.session import Session
 from drivetrain.actor.remote.tcp import TcpTransport
 from drivetrain.actor.remote.transport import Connection, ConnectionEvents, Listener, Transport
-from drivetrain.actor.remote.unproven_connections import Dial, Strangers
+from drivetrain.actor.remote.unproven_connections import Dial, UnprovenConnections
 from drivetrain.actor.remote.watches import OpenWatches
 from drivetrain.actor.remote.wire import Item
 from drivetrain.core.liveness.phi_detector import PhiAccrualDetector
@@ -88,8 +88,8 @@ class Remote:
         self.monitor: Final = HeartbeatMonitor(
             settings.heartbeat_interval_ms, settings.heartbeat_pause_ms, self._new_detector
         )
-        self._strangers: Final = Strangers(
-            self.loop, settings.max_strangers, settings.connect_timeout_ms / 1000, self._admitted
+        self._unproven: Final = UnprovenConnections(
+            self.loop, settings.max_handshakes, settings.connect_timeout_ms / 1000, self._admitted
         )
         self._dropped: Final = Complaints(log, self.loop.time)
 
@@ -158,7 +158,7 @@ class Remote:
             self._ticker.cancel()
         if self._listener is not None:
             await self._listener.wait_closed()
-        self._strangers.close()
+        self._unproven.close()
         end_s = self.loop.time() + self.settings.stop_timeout_ms / 1000
         while self.loop.time() < end_s and any(one.unsent_bytes for one in self._places):
             await asyncio.sleep(_FLUSH_POLL_S)
@@ -202,7 +202,7 @@ class Remote:
 
     def _accept(self, connection: Connection) -> ConnectionEvents:
         handshake = AcceptorHandshake(self._self(), self._admits, self._entropy(NONCE_BYTES))
-        return self._strangers.accept(connection, handshake)
+        return self._unproven.accept(connection, handshake)
 
     def _admits(self, dialer: Address) -> int:
         if self.is_stopping:
@@ -214,7 +214,7 @@ class Remote:
         return 0 if association is None else association.admits(dialer)
 
     def _dialed(self, link: Link, agreement: Agreement) -> None:
-        self._strangers.know(link)
+        self._unproven.know(link)
         self._admitted(link, agreement)
 
     def _admitted(self, link: Link, agreement: Agreement) -> None:

@@ -37,7 +37,7 @@ class RemoteSettings:
     one other system. A heartbeat is sent every `heartbeat_interval_ms`; a watched system that is silent for
     `heartbeat_pause_ms` becomes suspect, and is declared dead at `threshold`. Connecting, with the
     handshake, may take `connect_timeout_ms`; after a failure the next attempt waits from `min_backoff_ms`,
-    doubling up to `max_backoff_ms`. `max_strangers` is how many connections may be in their handshake.
+    doubling up to `max_backoff_ms`. `max_handshakes` is how many connections may be in their handshake.
     Stopping takes `stop_timeout_ms` at most.
     """
 
@@ -59,7 +59,7 @@ class RemoteSettings:
     connect_timeout_ms: int = 5_000
     min_backoff_ms: int = 50
     max_backoff_ms: int = 2_000
-    max_strangers: int = 256
+    max_handshakes: int = 256
     stop_timeout_ms: int = 1_000
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class RemoteSettings:
             "threshold",
             "connect_timeout_ms",
             "min_backoff_ms",
-            "max_strangers",
+            "max_handshakes",
         ):
             self._require(getattr(self, name) > 0, name)
         self._require(self.heartbeat_pause_ms >= 0, "heartbeat_pause_ms")
@@ -126,7 +126,7 @@ class RemoteSettings:
             connect_timeout_ms=config[options.REMOTE_CONNECT_TIMEOUT],
             min_backoff_ms=config[options.REMOTE_MIN_BACKOFF],
             max_backoff_ms=config[options.REMOTE_MAX_BACKOFF],
-            max_strangers=config[options.REMOTE_MAX_STRANGERS],
+            max_handshakes=config[options.REMOTE_MAX_HANDSHAKES],
             stop_timeout_ms=config[options.REMOTE_STOP_TIMEOUT],
         )
 

@@ -9,7 +9,7 @@ finishes within a few round trips. Some places are reserved for hosts from which
 before. `Dial` is the other side: one outgoing attempt, awaited by its association.
 
 Invariants:
-1. At most `max_strangers` accepted connections are in their handshake, and of these at most three quarters
+1. At most `max_handshakes` accepted connections are in their handshake, and of these at most three quarters
    from unknown hosts.
 2. Every accepted connection becomes a session, or ends within the time a handshake may take.
 3. Connections from unknown hosts never close one from a known host.
@@ -42,7 +42,7 @@ _MOST_KNOWN_HOSTS: Final = 1024
 _NOT_WORTH_A_LINE: Final = frozenset({"crossed", "stopping"})
 
 
-class Strangers:
+class UnprovenConnections:
     """The accepted connections in their handshake; `opened` is called with those that have passed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int, deadline_s: float, opened: Opened) -> None:
@@ -151,7 +151,7 @@ class Dial:
             self._outcome.set_result(link)
 
     def link_frame(self, link: Link, frame: AnyFrame) -> None:
-        """Cannot happen, as with `Strangers`."""
+        """Cannot happen, as with `UnprovenConnections`."""
         link.abort(HandshakeError(f"{type(frame).__name__} before the session", reason="order"))
 
     def link_closed(self, link: Link, error: DrivetrainError) -> None:

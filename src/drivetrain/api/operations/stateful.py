@@ -145,7 +145,7 @@ class Process(Operation):
 
     @property
     def can_be_asked(self) -> bool:
-        return self.persistent is not None
+        return self.persistent is not None or self.keyed is not None
 
     @property
     def wants_clock(self) -> bool:

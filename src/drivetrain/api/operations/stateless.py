@@ -152,6 +152,19 @@ class Sample(Operation):
 
 
 @dataclass(frozen=True)
+class Repartition(Operation):
+    """Distributes the messages over a number of tasks, evenly or by a hash of columns."""
+
+    tasks: int
+    keys: tuple[str, ...]
+    realtime_obstacle: ClassVar[str | None] = "moves messages between tasks, which Spark does only in batches"
+
+    @property
+    def described(self) -> str:
+        return f"over {self.tasks} tasks{' by ' + ', '.join(self.keys) if self.keys else ''}"
+
+
+@dataclass(frozen=True)
 class SelectSql(Operation):
     """Computes messages by SQL: the columns, the name of the stream, and the clauses that follow it."""
 

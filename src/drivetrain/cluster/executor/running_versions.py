@@ -108,7 +108,7 @@ class RunningVersions:
                 )
             start = self._compiled if has_starts else None
             given = (self.versions, drivers, record, graph, code, made_how, against)
-            made = checked(*given, start=start, discards=discards)
+            made = checked(*given, start=start, discards=discards, in_cluster=True)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
             refuse_withdrawn(left, made.loaded.sinks)
             self._refuse_other_mode(made)

@@ -54,7 +54,7 @@ from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.steps import Steps
-from drivetrain.spark.run import execution as spark_execution
+from drivetrain.spark.run import preparing
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import FragmentDriver
@@ -168,7 +168,7 @@ class Work:
             if first:
                 rundir.preparation.note(self._preparer, rundir.preparation.schemas)
         elif first:
-            self._execution = spark_execution.prepare(
+            self._execution = preparing.prepare(
                 plan,
                 rundir,
                 self.config,
@@ -237,7 +237,7 @@ class Work:
         return configured_plan(graph_from_code(code, f"version {record.number}"), self.config), record
 
     def _join(self, plan: Plan, rundir: RunDirectory, record: GraphVersion | None) -> Execution:
-        execution = spark_execution.join(plan, rundir, self.config, self.flow, self._host)
+        execution = preparing.join(plan, rundir, self.config, self.flow, self._host)
         execution.record = record or rundir.versions.in_force()
         self._execution = execution
         self._bind(execution)
@@ -294,9 +294,9 @@ class Work:
                 outputs=written,
                 clock_ms=message.clock_ms,
             )
-            spark_execution.finish(rundir, result)
+            preparing.finish(rundir, result)
             try:
-                return spark_execution.printed_by_hooks(application, result)
+                return preparing.printed_by_hooks(application, result)
             except DrivetrainError:
                 raise
             except Exception as error:

@@ -1,12 +1,12 @@
 """The actor `/user/master`: the one address at which a master is reached.
 
-Design: requests for the leader are forwarded to its officers, `applications`, `workers` and `scheduler`,
+Design: requests for the leader are forwarded to its actors, `applications`, `workers` and `scheduler`,
 which are created from the registry at the beginning of each term and stopped at its end. Other masters answer
 `NotLeader`, or, when no master has led for `quorum_timeout_ms`, `Failure("no-quorum")`. Messages of other
 masters go to `election`, `replica`, `code` and `agreement`, which live as long as the process.
 
 Invariants:
-1. Nothing reaches an officer unless this master holds the lease in the officer's term at that moment.
+1. Nothing reaches an actor unless this master holds the lease in the actor's term at that moment.
 2. Every request for the leader that cannot be forwarded is answered.
 
 Called by `master_process`. All processes of the cluster send it messages (`drivetrain.cluster.messages`).
@@ -24,10 +24,10 @@ from drivetrain.cluster.guarded import GuardedActor
 from drivetrain.cluster.master.applications.application_manager import AppManager
 from drivetrain.cluster.master.applications.code_store import CodeStore
 from drivetrain.cluster.master.master_messages import (
+    LeaderActorFailed,
     LeadershipBegan,
     LeadershipEnded,
     LetOthersLead,
-    OfficeFailed,
     Resign,
     Standing,
     TakenOver,
@@ -116,7 +116,7 @@ class Master(GuardedActor):
         self._wall_ms: Final = wall_ms
         self._term = 0
         self._registry: ActorRef | None = None
-        self._officers: dict[str, ActorRef] = {}
+        self._actors: dict[str, ActorRef] = {}
 
     def pre_start(self) -> None:
         """Start the children that live as long as the process."""
@@ -138,7 +138,7 @@ class Master(GuardedActor):
             case LeadershipEnded(term, _):
                 if term == self._term:
                     self._end()
-            case OfficeFailed(term, why):
+            case LeaderActorFailed(term, why):
                 log.error("%s", why)
                 self._election.tell(Resign(term, why))
             case LetOthersLead(why):
@@ -162,9 +162,9 @@ class Master(GuardedActor):
         elif isinstance(message, ReplicateCode | GetCode):
             self.context.forward(self._code)
         elif isinstance(message, _FOR_APPLICATIONS):
-            self._to_officer("applications")
+            self._to_actor("applications")
         elif isinstance(message, _FOR_WORKERS):
-            self._to_officer("workers")
+            self._to_actor("workers")
         elif isinstance(message, PutCode):
             if self._is_leading:
                 self.context.forward(self._code)
@@ -173,9 +173,9 @@ class Master(GuardedActor):
         else:
             self.context.unhandled(message)
 
-    def _to_officer(self, name: str) -> None:
+    def _to_actor(self, name: str) -> None:
         if self._is_leading:
-            self.context.forward(self._officers[name])
+            self.context.forward(self._actors[name])
         else:
             self._refuse()
 
@@ -183,8 +183,8 @@ class Master(GuardedActor):
 
     @property
     def _is_leading(self) -> bool:
-        """Whether the officers exist and may act."""
-        return bool(self._officers) and self._standing.leads(self._term)
+        """Whether the actors exist and may act."""
+        return bool(self._actors) and self._standing.leads(self._term)
 
     def _begin(self, term: int) -> None:
         self._end()
@@ -197,7 +197,7 @@ class Master(GuardedActor):
 
     def _taken_over(self, message: TakenOver) -> None:
         term, registry = message.term, self._registry
-        if term != self._term or registry is None or self._officers or not self._standing.leads(term):
+        if term != self._term or registry is None or self._actors or not self._standing.leads(term):
             return
         settings, standing, wall_ms, spawn = self._settings, self._standing, self._wall_ms, self.context.spawn
         scheduler = spawn(lambda: Scheduler(settings, term, standing), f"scheduler-{term}")
@@ -211,20 +211,20 @@ class Master(GuardedActor):
             lambda: WorkerManager(settings, term, standing, wall_ms, scheduler, applications),
             f"workers-{term}",
         )
-        self._officers = {"scheduler": scheduler, "applications": applications, "workers": workers}
+        self._actors = {"scheduler": scheduler, "applications": applications, "workers": workers}
         log.info("%s has taken over %d entries in term %d", settings.me, len(message.values), term)
 
     def _end(self) -> None:
-        for officer in (*self._officers.values(), self._registry):
-            if officer is not None:
-                self.context.stop(officer)
-        self._officers = {}
+        for actor in (*self._actors.values(), self._registry):
+            if actor is not None:
+                self.context.stop(actor)
+        self._actors = {}
         self._registry = None
 
     # ---- answers
 
     def _leader(self) -> Leader:
-        """The leader; this master only once it has officers."""
+        """The leader; this master only once it has actors."""
         standing, me = self._standing, self._settings.me
         term, address = standing.election.term, standing.election.leader
         if address == me:

@@ -66,8 +66,8 @@ class LeadershipEnded(Message, frozen=True, tag="dt.local.master.leadership-ende
     why: str
 
 
-class OfficeFailed(Message, frozen=True, tag="dt.local.master.office-failed"):
-    """An officer of the leader to the master: it has failed."""
+class LeaderActorFailed(Message, frozen=True, tag="dt.local.master.leader-actor-failed"):
+    """An actor of the leader to the master: it has failed."""
 
     term: int
     why: str

@@ -112,8 +112,8 @@ REMOTE_QUEUE_LIMIT_BYTES: Final = Key(
     "Total size of the messages that may wait for one other process.",
 )
 
-REMOTE_MAX_STRANGERS: Final = Key(
-    "actor.remote.max-strangers",
+REMOTE_MAX_HANDSHAKES: Final = Key(
+    "actor.remote.max-handshakes",
     integer(minimum=1),
     256,
     "Connections that may be open before they have identified themselves.",

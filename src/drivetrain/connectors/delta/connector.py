@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 from drivetrain.api.delta_sink import DeltaSink
 from drivetrain.api.delta_source import DeltaRows
-from drivetrain.connectors.delta.delta_sink import DeltaSinkWriter
+from drivetrain.config import Config
+from drivetrain.connectors.delta.delta_table import DeltaTarget
 from drivetrain.connectors.delta.opened_delta import open_delta, read_delta_whole, require_table
+from drivetrain.connectors.tables.table_writer import TableSinkWriter
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.connector.connector import Connector
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 from drivetrain.spark.connector.source import OpenedSource, SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from drivetrain.config import Config
 
 
 class DeltaConnector(Connector):
@@ -38,4 +39,5 @@ class DeltaConnector(Connector):
 
     def open_sink(self, sink: DeltaSink, context: SinkContext) -> SinkWriter:
         """The writer to a table."""
-        return DeltaSinkWriter(sink, context)
+        stores = StoreSettings.of(context.config or Config())
+        return TableSinkWriter(sink, context, DeltaTarget(sink.path, sink.name, stores))

@@ -4,8 +4,9 @@ The problem: the table's log is written by a library without a JVM, `deltalake`,
 with text, and which checks conflicts between commits but not whether files fit the table.
 
 The design: this module is the only one that imports the library. A table object is one version of the table;
-`refreshed` gives the newest. Constraints of tables that the library enforces only for rows that pass through
-itself are refused, since Spark's tasks write the files.
+`refreshed` gives the newest. In an object store the library creates each entry of the log only if its name is
+free. Constraints of tables that the library enforces only for rows that pass through itself are refused,
+since Spark's tasks write the files.
 
 What if the machine dies here: the library leaves it to the system when the log reaches the disk. So new files
 of the log are synced after a commit on a local disk, before the batch counts as published.
@@ -28,17 +29,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
-from drivetrain.connectors.delta.data_files import DataFile
 from drivetrain.connectors.files.output_ownership import require_writable
-from drivetrain.durable import means_full, sync
-from drivetrain.errors import (
-    DiskFullError,
-    DrivetrainError,
-    MissingDependencyError,
-    OutputError,
-    UnavailableError,
-)
+from drivetrain.connectors.tables.data_files import DataFile, Layout, LocatedPlace
+from drivetrain.connectors.tables.partition_values import require_partitions
+from drivetrain.connectors.tables.table_columns import Fit
+from drivetrain.connectors.tables.table_target import ConflictError, TableTarget, first_line
+from drivetrain.durable import sync
+from drivetrain.errors import MissingDependencyError, OutputError
+from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -62,27 +63,32 @@ _APPENDABLE = frozenset(
 _OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 
 
-class ConflictError(Exception):
-    """Another commit came first; nothing was committed. Look at the newest version and decide again."""
+class DeltaTarget(TableTarget):
+    """The table in the directory or object store place `path`; `where` names it in errors."""
 
+    library = "Delta's library"
 
-class DeltaTarget:
-    """The table in the directory `path`; `where` names it in errors."""
-
-    def __init__(self, path: str, where: str) -> None:
-        self.directory = os.path.abspath(os.path.expanduser(path))
-        self._where = where
+    def __init__(self, path: str, where: str, stores: StoreSettings | None = None) -> None:
+        super().__init__(where)
+        self._is_local = "://" not in path
+        self._uri = os.path.abspath(os.path.expanduser(path)) if self._is_local else path.rstrip("/")
+        self._stores = stores or StoreSettings()
         self._table: DeltaTable | None = None
+
+    @property
+    def identity(self) -> str:
+        """The place of the table."""
+        return self._uri
 
     def refreshed(self) -> DeltaTable | None:
         """The table in its newest version; None if there is none. Raises `OutputError`."""
         library = deltalake()
         try:
             if self._table is None:
-                if not library.DeltaTable.is_deltatable(self.directory):
+                if not self._exists():
                     self._require_free()
                     return None
-                self._table = library.DeltaTable(self.directory)
+                self._table = library.DeltaTable(self._uri, storage_options=self._options())
             else:
                 self._table.update_incremental()
         except Exception as error:
@@ -90,23 +96,48 @@ class DeltaTarget:
             raise self.meant(error) from error
         return self._table
 
+    def columns(self, table: DeltaTable) -> pa.Schema:
+        """The table's columns, in Arrow's types."""
+        return arrow_schema(table)
+
+    def partitions(self, table: DeltaTable) -> tuple[str, ...]:
+        """The columns by which the table is partitioned."""
+        return tuple(table.metadata().partition_columns)
+
+    def mark(self, table: DeltaTable, name: str) -> int | None:
+        """The version of an application's transaction."""
+        return table.transaction_version(name)
+
+    def place(self, table: DeltaTable) -> LocatedPlace:
+        """The table's directory."""
+        return LocatedPlace(self._uri, self._stores)
+
+    def layout(self, table: DeltaTable, fit: Fit, stem: str) -> Layout:
+        """Files with the batch's columns, partitions left out."""
+        return Layout(
+            self.place(table), stem, fit.columns, self.partitions(table), fit.required, where=self.where
+        )
+
     def create(self, columns: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
         """Create the table, unless another process has just done so; returns its newest version."""
         library = deltalake()
         try:
-            os.makedirs(self.directory, exist_ok=True)
+            if self._is_local:
+                os.makedirs(self._uri, exist_ok=True)
             library.DeltaTable.create(
-                self.directory, columns, mode="ignore", partition_by=list(partition_by) or None
+                self._uri,
+                columns,
+                mode="ignore",
+                partition_by=list(partition_by) or None,
+                storage_options=self._options(),
             )
         except Exception as error:
-            if not library.DeltaTable.is_deltatable(self.directory):
+            if not self._exists():
                 raise self.meant(error) from error
         self._sync_log(-1)
         table = self.refreshed()
         if table is None:
-            raise OutputError(
-                "the table that was created is not there", where=self._where, remedy="run the command again"
-            )
+            raise self.vanished()
         return table
 
     def add_columns(self, table: DeltaTable, columns: Sequence[pa.Field]) -> None:
@@ -122,7 +153,7 @@ class DeltaTarget:
             AddAction(
                 path=file.name,
                 size=file.size_bytes,
-                partition_values=file.partition,
+                partition_values={name: text or None for name, text in file.partition.items()},
                 modification_time=file.modified_ms,
                 data_change=True,
                 stats=file.statistics,
@@ -165,12 +196,14 @@ class DeltaTarget:
         except Exception as error:
             self._table = None
             if type(error).__name__ == "CommitFailedError":
-                raise ConflictError(_first_line(error)) from error
+                raise ConflictError(first_line(error)) from error
             raise self.meant(error) from error
         self._sync_log(before)
 
     def _sync_log(self, since: int) -> None:
-        log = Path(self.directory) / "_delta_log"
+        if not self._is_local:
+            return
+        log = Path(self._uri) / "_delta_log"
         for number in range(since + 1, since + 1_000):
             try:
                 sync(log / f"{number:020d}.json")
@@ -178,69 +211,58 @@ class DeltaTarget:
                 break
         sync(log)
 
-    def require_writable(self) -> None:
+    def require_creatable(self) -> None:
         """Raise `OutputError` unless the missing table can be created."""
-        require_writable(self.directory)
+        if self._is_local:
+            require_writable(self._uri)
+
+    def require_appendable(self, table: DeltaTable) -> None:
+        """Raise `OutputError` for a table with rules that files of Spark's tasks may break."""
+        unmet = _unmet(table)
+        if unmet:
+            raise OutputError(
+                "the table has rules that this sink cannot observe",
+                where=self.where,
+                expected="a table without constraints, computed columns and renamed columns",
+                got=", ".join(unmet),
+                remedy="drop them, or write to another table and copy from there",
+            )
+
+    def require_partitions(self, columns: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Raise `OutputError` unless the columns can divide a table into partitions."""
+        require_partitions(columns, partition_by, self.where)
+        if partition_by and len(partition_by) == len(columns):
+            raise OutputError(
+                "every column is a partition column",
+                where=self.where,
+                expected="at least one other column, which the files hold",
+                remedy="leave a column out of partition_by",
+            )
+
+    def _exists(self) -> bool:
+        return bool(deltalake().DeltaTable.is_deltatable(self._uri, storage_options=self._options()))
+
+    def _options(self) -> dict[str, str] | None:
+        """How the library reaches the store; None for a directory."""
+        return None if self._is_local else library_options(self._stores)
 
     def _require_free(self) -> None:
-        try:
-            others = [name for name in os.listdir(self.directory) if not name.startswith((".", "_"))]
-        except FileNotFoundError:
-            return
+        filesystem, directory = locate(self._uri, self._stores)
+        found = filesystem.get_file_info(pafs.FileSelector(directory, allow_not_found=True))
+        others = [info.base_name for info in found if not info.base_name.startswith((".", "_"))]
         if others:
             raise OutputError(
                 "the directory is not empty, and is not a Delta table",
-                where=self._where,
+                where=self.where,
                 expected="a Delta table, an empty directory, or none",
                 got=", ".join(sorted(others)[:3]),
                 remedy="choose another path, or empty the directory",
             )
 
-    def meant(self, error: Exception) -> DrivetrainError:
-        """The user's error for one of the library's."""
-        if isinstance(error, DrivetrainError):
-            return error
-        got = _first_line(error)
-        if means_full(got):
-            return DiskFullError(
-                "no space left to write",
-                where=self._where,
-                got=got,
-                remedy="free some space there; the same command continues where it stopped",
-            )
-        return OutputError(
-            "the table refuses",
-            where=self._where,
-            got=got,
-            remedy="correct the cause that Delta's library reports; the same command then continues",
-        )
-
-    def busy(self, error: Exception) -> UnavailableError:
-        """The error when other writers have changed the table for too long."""
-        return UnavailableError(
-            "the batch could not be committed: other writers change the table all the time",
-            where=self._where,
-            got=str(error),
-            remedy="run the same command again: it continues where it stopped; or write less often elsewhere",
-        )
-
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
     """The table's columns, in Arrow's types."""
     return pa.schema(table.schema())
-
-
-def require_appendable(table: DeltaTable, where: str) -> None:
-    """Raise `OutputError` for a table with rules that files of Spark's tasks may break."""
-    unmet = _unmet(table)
-    if unmet:
-        raise OutputError(
-            "the table has rules that this sink cannot observe",
-            where=where,
-            expected="a table without constraints, computed columns and renamed columns",
-            got=", ".join(unmet),
-            remedy="drop them, or write to another table and copy from there",
-        )
 
 
 def _unmet(table: DeltaTable) -> list[str]:
@@ -251,6 +273,21 @@ def _unmet(table: DeltaTable) -> list[str]:
     for field in json.loads(table.schema().to_json())["fields"]:
         found += [f"{name} of {field['name']}" for name in _OF_COLUMNS if name in field["metadata"]]
     return found + sorted(set(table.protocol().writer_features or ()) - _APPENDABLE)
+
+
+def library_options(stores: StoreSettings) -> dict[str, str]:
+    """The settings of object stores, as the library calls them; secrets are resolved."""
+    given = {
+        "aws_endpoint": stores.endpoint,
+        "aws_region": stores.region,
+        "aws_virtual_hosted_style_request": str(not stores.path_style).lower(),
+        "aws_conditional_put": "etag",
+        "allow_http": "true",
+        "timeout": f"{stores.timeout_ms} ms",
+        "retry_timeout": f"{stores.retry_ms} ms",
+        **{f"aws_{name}": text for name, text in stores.secrets().items()},
+    }
+    return {name: text for name, text in given.items() if text is not None}
 
 
 def deltalake() -> Any:
@@ -273,7 +310,3 @@ def _properties(marks: Mapping[str, int]) -> Any:
 
 def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

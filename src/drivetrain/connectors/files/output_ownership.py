@@ -88,7 +88,7 @@ class OutputDirectory:
             )
         owner = self._owner()
         if owner is None:
-            self._refuse_strangers()
+            self._refuse_other_files()
         elif owner["app_id"] != self._app_id:
             raise OutputError(
                 "the directory holds the output of another application",
@@ -157,7 +157,7 @@ class OutputDirectory:
         found = self.filesystem.get_file_info(selector)
         return sorted(info.path for info in found if PUBLISHED.fullmatch(info.base_name))
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_other_files(self) -> None:
         selector = pafs.FileSelector(self.path, allow_not_found=True)
         others = [
             info.base_name

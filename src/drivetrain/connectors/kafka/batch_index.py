@@ -152,6 +152,6 @@ def newest_of(newest: Newest | None, numbers: Mapping[Partition, int]) -> dict[P
     """
     if newest is None or not (newest.is_partitioned or newest.newest_ms is not None):
         return dict.fromkeys(numbers, UNKNOWN_MS)
-    if not newest.is_partitioned or newest.strangers:
+    if not newest.is_partitioned or newest.unknown:
         return {p: newest.by_partition.get(number, newest.newest_ms) for p, number in numbers.items()}
     return {p: newest.by_partition.get(number) for p, number in numbers.items()}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from drivetrain.core.picture.compared_graph import ComparedGraph
+
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     """A version of the graph: when it was recorded, for which user, and what became of it.
@@ -55,3 +57,30 @@ class VersionGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     processors: tuple[VersionProcessor, ...]
+
+
+class ProcessorDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs at a processor; `before` and `after` describe it (null: the version does not have it).
+
+    `mark` is new, gone, changed or kept, and `why` says what has changed. `line` is where it is written, in
+    the newer version that has it.
+    """
+
+    processor: str
+    mark: str
+    why: str
+    before: str | None
+    after: str | None
+    fragment_before: str | None
+    fragment_after: str | None
+    line: str
+
+
+class VersionDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs in version `number` against version `against`: processor by processor, and as one
+    picture."""
+
+    number: int
+    against: int
+    processors: tuple[ProcessorDifference, ...]
+    graph: ComparedGraph

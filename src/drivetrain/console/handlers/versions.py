@@ -7,10 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from drivetrain.cluster.client.version_requests import over
 from drivetrain.cluster.messages.applications import ApplicationView
-from drivetrain.console.answers.versions import Version, VersionGraph, VersionProcessor, Versions
+from drivetrain.console.answers.versions import (
+    ProcessorDifference,
+    Version,
+    VersionDifference,
+    VersionGraph,
+    VersionProcessor,
+    Versions,
+)
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.handlers.changes import roll_back_run
 from drivetrain.console.handlers.cluster_changes import TRIAL
@@ -20,6 +31,8 @@ from drivetrain.console.routes.route import Call, Reply
 from drivetrain.core.change.change_state import require_done
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Stage
+from drivetrain.core.change.version_comparison import compare_versions
+from drivetrain.core.picture.compared_graph import compared_graph
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.known_versions import KnownVersion, known_versions
 
@@ -48,6 +61,43 @@ async def graph(call: Call) -> VersionGraph:
         for id, each in found.processors.items()
     )
     return VersionGraph(number=found.number, processors=processors)
+
+
+class DifferenceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Against which version one is compared."""
+
+    against: Annotated[int, Meta(ge=1, description="The number of the other version, usually an older one.")]
+
+
+async def difference(call: Call) -> VersionDifference:
+    """What differs between two versions, whichever they are."""
+    query = call.query
+    assert isinstance(query, DifferenceQuery)
+    _, kept = await _kept(call)
+    async with call.services.readers:
+        return await asyncio.to_thread(_difference, kept, str(query.against), call.path["number"])
+
+
+def _difference(kept: GraphVersions, against: str, number: str) -> VersionDifference:
+    of = compare_versions(_found(kept, against), _found(kept, number))
+    return VersionDifference(
+        number=of.new.number,
+        against=of.old.number,
+        processors=tuple(
+            ProcessorDifference(
+                processor=each.id,
+                mark=each.mark.value,
+                why=each.why,
+                before=None if each.before is None else each.before.shown,
+                after=None if each.after is None else each.after.shown,
+                fragment_before=each.fragment_before,
+                fragment_after=each.fragment_after,
+                line=each.line,
+            )
+            for each in of.processors
+        ),
+        graph=compared_graph(of.old, of.new, of.marks),
+    )
 
 
 async def roll_back(call: Call) -> Reply:

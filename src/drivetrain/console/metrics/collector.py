@@ -18,13 +18,16 @@ Called by `console.handlers.metrics`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as PLAIN_TYPE
+from prometheus_client.exposition import generate_latest as plain
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_METRICS_TYPE
+from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 from prometheus_client.registry import Collector
 
 from drivetrain.cluster.client import Client
@@ -42,7 +45,18 @@ from drivetrain.core.job.fragment_figures import FragmentFigures
 from drivetrain.core.job.history import History
 from drivetrain.errors import DrivetrainError
 
-MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
+
+@dataclass(frozen=True)
+class Format:
+    """A way to write metrics as text."""
+
+    media_type: str
+    written: Callable[[CollectorRegistry], bytes]
+
+
+OPEN_METRICS: Final = Format(OPEN_METRICS_TYPE, open_metrics)
+PLAIN: Final = Format(PLAIN_TYPE, plain)
+"""What programs read that do not know OpenMetrics."""
 _AT_ONCE: Final = 16
 
 
@@ -65,14 +79,13 @@ class Metrics:
         self._counters: Final = Counters()
         self._looking: Final = asyncio.Lock()
 
-    async def text(self) -> bytes:
-        """The metrics now, as OpenMetrics; of two that ask at once, one comes after the other."""
+    async def text(self, format: Format) -> bytes:
+        """The metrics now; of two that ask at once, one comes after the other."""
         async with self._looking:
             seen = await self._look()
             registry = CollectorRegistry()
             registry.register(_Writer(seen, self._counters))
-            written: bytes = generate_latest(registry)  # type: ignore[no-untyped-call] # it has no hints
-            return written
+            return format.written(registry)
 
     async def _look(self) -> _Seen:
         try:

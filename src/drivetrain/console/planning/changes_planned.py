@@ -9,8 +9,9 @@ from __future__ import annotations
 from drivetrain.console.answers.changes import PlannedChange, ProcessorChange
 from drivetrain.console.problems import RequestError
 from drivetrain.core.change.difference import Difference
-from drivetrain.core.picture.placed_graph import graph_of
-from drivetrain.core.plan.plan import Plan
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.version_comparison import marks_of
+from drivetrain.core.picture.compared_graph import compared_graph
 
 
 def can_be_made(found: Difference) -> bool:
@@ -47,21 +48,25 @@ def not_taken(where: str, verdict: str, *, in_cluster: bool = False) -> RequestE
     )
 
 
-def planned_change(found: Difference, against: int, plan: Plan, *, in_cluster: bool = False) -> PlannedChange:
-    """The change from version `against` to a plan."""
+def planned_change(
+    found: Difference, old: GraphVersion, new: GraphVersion, *, in_cluster: bool = False
+) -> PlannedChange:
+    """The change from a version to another one that is not recorded."""
+    marks = marks_of(found)
     return PlannedChange(
-        against=against,
+        against=old.number,
         can_be_made=can_be_made(found),
         verdict=verdict_of(found, in_cluster=in_cluster),
         changes=tuple(
             ProcessorChange(
                 processor=each.id,
                 fate=each.fate.value,
+                mark=marks[each.id][0].value,
                 why=each.why,
                 before=each.before,
                 after=each.after,
             )
             for each in found.changes
         ),
-        graph=graph_of(plan),
+        graph=compared_graph(old, new, marks),
     )

@@ -17,7 +17,7 @@ from drivetrain.console.answers.operations import Logs, Threads
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
 from drivetrain.console.answers.states import KeptStates, StatefulProcessors
-from drivetrain.console.answers.versions import VersionGraph, Versions
+from drivetrain.console.answers.versions import VersionDifference, VersionGraph, Versions
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.handlers import (
     applications,
@@ -257,6 +257,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         _USER,
         versions.graph,
         VersionGraph,
+        problems=(404, 429),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/versions/{{number}}/difference",
+        "getVersionDifference",
+        "What differs in one version against another: each processor, and both graphs in one picture.",
+        _USER,
+        versions.difference,
+        VersionDifference,
+        query=versions.DifferenceQuery,
         problems=(404, 429),
     ),
     Route(

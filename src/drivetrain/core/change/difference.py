@@ -3,30 +3,31 @@
 Problem: a user has edited an application that has state. Some edits touch nothing that the state depends on;
 others would make a query continue with the state of something else.
 
-Design: a fragment's query continues if it reads the same inputs and its trunk is the same, because its
-checkpoint depends on these. So a fragment whose inputs and trunk are described as before *fits*. Branches are
-compiled again for every batch, and may change. A function in a trunk may change its code:
-a checkpoint depends only on its being there.
+Design: a fragment *fits* if its query can continue from its checkpoint (`trunks`). Branches are compiled
+again for every batch, and may change between two batches. A trunk is compiled into the running query, so a
+fragment whose trunk differs restarts its query, alone, from its checkpoint.
 
 | fate | meaning |
 |---|---|
 | kept | it continues as it was |
 | swapped | it continues with its new definition, from the next batch on; its state, if it has any, stays |
 | started | it is new, and gets messages from the next batch on; with others, in a fragment of its own |
+| restarted | it continues with its new definition once its query has restarted; its state stays |
 | stopped | it is no longer in the graph; what it has written stays |
 | drained | its fragment is removed after it has processed its input; what it has written stays |
 | after a stop | it continues with its new definition when the application was stopped and is run again |
 | refused | it does not fit the existing state |
 
-A running application takes the first five between two batches. A fragment is added or removed only while the
-application runs: `Change.fragment` names it. A trunk is compiled into the running query, so new code in it
-has to wait for the next one.
+A running application takes all but the last two. A fragment is added or removed only while the application
+runs: `Change.fragment` names it. In a cluster a query does not restart alone: new code in a trunk has to wait
+for a stop.
 
 Invariants:
 
 1. A difference has a refusal exactly if some fragment does not fit.
 2. Every processor of either version has one fate.
-3. If nothing is refused or has to wait for a stop, the trunk of every fragment is the same, code included.
+3. If nothing is refused, restarted, or has to wait for a stop, the trunk of every fragment is the same, code
+   included.
 
 Called by `drivetrain plan --against`, by runs that find state, and by `spark.run.change_proposal`.
 """
@@ -36,10 +37,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from drivetrain.core.change.graph_version import FragmentRecord, GraphVersion, ProcessorRecord
+from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Change as LiveChangeOf
 from drivetrain.core.change.moves import refused_moves
+from drivetrain.core.change.trunks import defined, definition, fits, read_by, restarting
+
+RESTART: Final = "2 s"
+"""How long a fragment is out while its query restarts: 1.4 s from its stop to the end of the next batch were
+measured once, and the new code is compiled in between."""
 
 
 class Fate(StrEnum):
@@ -48,6 +55,7 @@ class Fate(StrEnum):
     KEPT = "kept"
     SWAPPED = "swapped"
     STARTED = "started"
+    RESTARTED = "restarted"
     STOPPED = "stopped"
     DRAINED = "drained"
     AFTER_STOP = "after a stop"
@@ -102,14 +110,16 @@ def difference(
     *,
     has_checkpoints: bool = False,
     discards: bool = False,
+    in_cluster: bool = False,
 ) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
     `has_checkpoints`: the running application makes checkpoints, with which sinks publish. `discards`: a
-    removed fragment does not process the rest of its input.
+    removed fragment does not process the rest of its input. `in_cluster`: a cluster runs the application.
     """
     moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
-    return Difference(tuple(_changes(old, new, has_checkpoints, discards, moves)))
+    modes = {"has_checkpoints": has_checkpoints, "discards": discards, "in_cluster": in_cluster}
+    return Difference(tuple(_changes(old, new, moves, **modes)))
 
 
 def touched(old: GraphVersion, new: GraphVersion) -> frozenset[str]:
@@ -132,28 +142,25 @@ def live_change(old: GraphVersion, new: GraphVersion) -> LiveChangeOf:
     """The change of a running application from one version to another, whose number is known."""
     starts = new_fragments(old, new)
     differing = touched(old, new) | frozenset(starts)
-    return LiveChangeOf(new.number, old.number, differing, starts, new_fragments(new, old))
-
-
-def has_same_trunk(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
-    """Whether a fragment of both versions has the same inputs and trunk, code and tables included."""
-    before, after = old.fragments.get(fragment), new.fragments.get(fragment)
-    if before is None or after is None or (before.inputs, before.trunk) != (after.inputs, after.trunk):
-        return False
-    return _defined(old, before.trunk) == _defined(new, after.trunk)
+    leaves = new_fragments(new, old)
+    return LiveChangeOf(new.number, old.number, differing, starts, leaves, restarting(old, new))
 
 
 def _changes(
     old: GraphVersion,
     new: GraphVersion,
+    moves: Mapping[str, str],
+    *,
     has_checkpoints: bool,
     discards: bool,
-    moves: Mapping[str, str],
+    in_cluster: bool,
 ) -> Iterator[Change]:
     refusals = {id: (Fate.REFUSED, why) for id, why in moves.items()} | _refusals(old, new)
     for id in dict.fromkeys((*new.processors, *old.processors)):
         before, after = old.processors.get(id), new.processors.get(id)
-        fate, why = refusals.get(id) or _fate(old, new, id, has_checkpoints)
+        fate, why = refusals.get(id) or _fate(
+            old, new, id, has_checkpoints=has_checkpoints, in_cluster=in_cluster
+        )
         was, is_now = (None if record is None else record.shown for record in (before, after))
         fragment = None if fate is Fate.REFUSED else _own_fragment(old, new, id)
         if fragment is not None:
@@ -179,104 +186,90 @@ def _fate_with_fragment(
     return Fate.STARTED, f"it starts in a fragment of its own ({fragment}), with the messages from then on"
 
 
-def _fate(old: GraphVersion, new: GraphVersion, id: str, has_checkpoints: bool) -> tuple[Fate, str]:
+def _fate(
+    old: GraphVersion, new: GraphVersion, id: str, *, has_checkpoints: bool, in_cluster: bool
+) -> tuple[Fate, str]:
     """The fate of a processor of fragments that fit."""
     before, after = old.processors.get(id), new.processors.get(id)
-    waits = _why_it_waits(old, new, id, has_checkpoints)
-    if waits is not None:
-        return Fate.AFTER_STOP, waits
-    if after is None:
-        return Fate.STOPPED, "it is no longer in the graph; what it has written stays"
-    if before is None:
-        return Fate.STARTED, "it gets messages from the next batch on"
-    if before.inputs != after.inputs:
-        return Fate.SWAPPED, f"it reads from {_listed(after.inputs)}, no longer from {_listed(before.inputs)}"
-    if (before.kind, before.described) != (after.kind, after.described):
-        return Fate.SWAPPED, "its arguments have changed"
-    if before.fingerprint != after.fingerprint:
-        return Fate.SWAPPED, "its code has changed"
-    return Fate.KEPT, ""
-
-
-def _why_it_waits(old: GraphVersion, new: GraphVersion, id: str, has_checkpoints: bool) -> str | None:
-    """Why a processor can change only after a stop; None if it does not change, or can while it runs."""
-    before, after = old.processors.get(id), new.processors.get(id)
-    if before is None or _is_same(before, after):
-        return None
+    if before is not None and _is_same(before, after):
+        return Fate.KEPT, ""
     if has_checkpoints and id in old.exactly_once:
-        return "its results are published with the checkpoints of the application that runs"
+        return Fate.AFTER_STOP, "its results are published with the checkpoints of the application that runs"
+    how = _how_it_differs(before, after)
+    query = _query_of(old, new, id)
+    if query is not None and in_cluster:
+        return Fate.AFTER_STOP, f"{how}, and it is part of the running query of {query}{_keeps(new, query)}"
+    if query is not None:
+        fate = Fate.STOPPED if after is None else Fate.RESTARTED
+        return fate, f"{how}: the query of {query} restarts, which takes about {RESTART}{_keeps(new, query)}"
     if after is None:
-        return None
-    fragments = [f for f, record in new.fragments.items() if id in _read_by(new, record.trunk)]
-    if not fragments:
-        return None
-    keeps = "; its state stays" if any(new.fragments[f].stateful == id for f in fragments) else ""
-    return f"its definition has changed, and it is part of the running query of {fragments[0]}{keeps}"
+        return Fate.STOPPED, f"{how}; what it has written stays"
+    return (
+        (Fate.STARTED, "it gets messages from the next batch on") if before is None else (Fate.SWAPPED, how)
+    )
 
 
-def _read_by(version: GraphVersion, ids: tuple[str, ...]) -> set[str]:
-    """Processors, and the tables that they read."""
-    tables = {
-        input for id in ids for input in version.processors[id].inputs if version.fragment_of(input) is None
-    }
-    return {*ids, *tables}
+def _how_it_differs(before: ProcessorRecord | None, after: ProcessorRecord | None) -> str:
+    if after is None:
+        return "it is no longer in the graph"
+    if before is None:
+        return "it is new"
+    if before.inputs != after.inputs:
+        return f"it reads from {_listed(after.inputs)}, no longer from {_listed(before.inputs)}"
+    if (before.kind, before.described) != (after.kind, after.described):
+        return "its arguments have changed"
+    return "its code has changed"
+
+
+def _query_of(old: GraphVersion, new: GraphVersion, id: str) -> str | None:
+    """The fragment of both versions into whose query a processor, or a table, is or was compiled."""
+    for fragment in restarting(old, new):
+        if any(id in read_by(version, version.fragments[fragment].trunk) for version in (new, old)):
+            return fragment
+    return None
+
+
+def _keeps(version: GraphVersion, fragment: str) -> str:
+    return "" if version.fragments[fragment].stateful is None else "; its state stays"
 
 
 def _is_same(before: ProcessorRecord, after: ProcessorRecord | None) -> bool:
-    return after is not None and _definition(before) == _definition(after)
-
-
-def _definition(record: ProcessorRecord) -> tuple[object, ...]:
-    """A processor without the line in which it was written."""
-    return record.kind, record.described, record.fingerprint, record.inputs
+    return after is not None and definition(before) == definition(after)
 
 
 def _definitions(version: GraphVersion, fragment: str) -> dict[str, tuple[object, ...]]:
     record = version.fragments[fragment]
-    return _defined(version, (*record.trunk, *record.branches))
-
-
-def _defined(version: GraphVersion, ids: tuple[str, ...]) -> dict[str, tuple[object, ...]]:
-    return {id: _definition(version.processors[id]) for id in _read_by(version, ids)}
+    return defined(version, (*record.trunk, *record.branches))
 
 
 def _refusals(old: GraphVersion, new: GraphVersion) -> dict[str, tuple[Fate, str]]:
     """The processors that keep a fragment from fitting, each with the reason."""
     found: dict[str, tuple[Fate, str]] = {}
     for fragment in dict.fromkeys((*old.fragments, *new.fragments)):
-        before, after = old.fragments.get(fragment), new.fragments.get(fragment)
-        if before is None or after is None:
+        if fragment not in old.fragments or fragment not in new.fragments:
             continue  # it starts, or goes, while the application runs
-        if not _fits(old, new, fragment):
-            found |= {id: (Fate.REFUSED, why) for id, why in _culprits(old, new, before, after)}
+        if not fits(old, new, fragment):
+            found |= {id: (Fate.REFUSED, why) for id, why in _culprits(old, new, fragment)}
     return found
 
 
-def _fits(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
-    """Whether a fragment of both versions has the inputs and the trunk that its checkpoint was made with."""
-    return _kept_of(old, fragment) == _kept_of(new, fragment)
-
-
-def _kept_of(version: GraphVersion, fragment: str) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-    record = version.fragments[fragment]
-    return record.inputs, [(id, version.processors[id].shown) for id in record.trunk]
-
-
-def _culprits(
-    old: GraphVersion, new: GraphVersion, before: FragmentRecord, after: FragmentRecord
-) -> Iterator[tuple[str, str]]:
+def _culprits(old: GraphVersion, new: GraphVersion, fragment: str) -> Iterator[tuple[str, str]]:
     """The processors that keep one fragment from fitting, each with the reason; at least one."""
+    before, after = old.fragments[fragment], new.fragments[fragment]
     name = after.stateful or before.stateful or after.trunk[-1]
     of = f"the state of {name}" if after.stateful or before.stateful else "Spark's checkpoint of its fragment"
     found: dict[str, str] = {}
-    for id in dict.fromkeys((*after.trunk, *before.trunk)):
-        if id not in before.trunk:
+    own, others = new.kept(fragment), old.kept(fragment)
+    for id in dict.fromkeys((*own, *others)):
+        if id not in others:
             found[id] = f"{of} was made without it"
-        elif id not in after.trunk:
+        elif id not in own:
             found[id] = f"{of} was made with it" + _why_apart(new, id)
         elif (was := old.processors[id].shown) != new.processors[id].shown:
             found[id] = f"{of} was made with {was}"
-    if not found:  # the same processors, in another order or after other inputs
+    if not found and before.inputs == after.inputs:
+        found[name] = f"{of} was made with the same messages in other places"
+    if not found:  # the same processors after other inputs
         was_read, is_read = _listed(before.inputs), _listed(after.inputs)
         found[name] = f"its fragment read {was_read}, and would now read {is_read}"
     yield from found.items()

@@ -13,7 +13,7 @@ Built by `version_of`; compared by `difference`, stored by `runtime.graph_versio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,8 @@ from drivetrain.core.plan.plan import Plan
 
 Made: TypeAlias = Literal["run", "update", "rollback"]
 """How a version came into force: an application was started with it, or was changed while it ran."""
+
+_KEPT_KINDS: Final = frozenset({"eventtime", "union", "late", "latepanes"})
 
 
 class ProcessorRecord(msgspec.Struct, frozen=True):
@@ -114,13 +116,35 @@ class GraphVersion(msgspec.Struct, frozen=True):
         """The sources that a fragment reads itself."""
         return tuple(id for id in self.fragments[fragment].inputs if id in self.processors)
 
+    def kept(self, fragment: str) -> tuple[str, ...]:
+        """The processors of a trunk that a checkpoint of the fragment depends on, in topological order.
+
+        Its sources, the stateful processor, and those that may need an input of Spark's for a clock.
+        """
+        own = self.fragments[fragment]
+        fixed = {*own.inputs, own.stateful}
+        return tuple(id for id in own.trunk if id in fixed or self.processors[id].kind in _KEPT_KINDS)
+
+    def shape_of(self, fragment: str) -> list[str]:
+        """The parts of a fragment that Spark's checkpoint of it depends on."""
+        own = self.fragments[fragment]
+        found = [*own.inputs, *(f"{id}: {self._described(id)}" for id in self.kept(fragment))]
+        read = () if own.stateful is None else self.processors[own.stateful].inputs
+        if len(read) > 1:  # which message came by which input is part of the state
+            found += [f"{own.stateful} reads {', '.join(sorted(self._origins(fragment, id)))}" for id in read]
+        return found
+
+    def _origins(self, fragment: str, id: str) -> set[str]:
+        """The sources of a fragment, and the processors elsewhere, that messages of a processor come from."""
+        own = self.fragments[fragment]
+        if id in own.inputs or id not in own.trunk:
+            return {id}
+        return {origin for input in self.processors[id].inputs for origin in self._origins(fragment, input)}
+
     @property
     def state_shape(self) -> dict[str, list[str]]:
-        """The parts that Spark's checkpoints depend on: inputs and trunk of every fragment."""
-        return {
-            id: [*record.inputs, *(f"{p}: {self._described(p)}" for p in record.trunk)]
-            for id, record in self.fragments.items()
-        }
+        """The parts that Spark's checkpoints depend on, of every fragment."""
+        return {id: self.shape_of(id) for id in self.fragments}
 
     def _described(self, processor: str) -> str:
         record = self.processors[processor]

@@ -21,7 +21,7 @@ them; then they leave (`core.change.leaving`).
 | proposed | `VersionRecorded` | `StartFragment` of new ones, `UseVersion` of every touched one | on trial |
 | on trial | `BatchBegan` | | on trial |
 | on trial | `BatchCommitted`, `FragmentEnded` of the last fragment | `RecordOutcome` | settling |
-| on trial | `BatchFailed` of a fragment that has begun, or is new | `RecordOutcome` | going back |
+| on trial | `BatchFailed` of a fragment that has begun, is new, or restarts | `RecordOutcome` | going back |
 | on trial | `ChangeGivenUp` | `RecordOutcome` | going back |
 | settling | `OutcomeRecorded` | `LetLeave` of fragments that are gone, `TellEnd` | idle |
 | going back | `OutcomeRecorded` | `LetLeave` of new ones, `UseVersion` of the others, `TellEnd` | idle |
@@ -31,7 +31,8 @@ Invariants:
 1. There is one change at a time.
 2. The new version is used only after it is recorded, the old one again only after the rollback is recorded.
 3. A change is done only when every touched fragment has committed a batch with it, or has ended.
-4. Only a fragment that has begun a batch with the new version, or is new, can end the trial by failing.
+4. Only a fragment that has begun a batch with the new version, is new, or restarts can end the trial by
+   failing.
 5. A fragment starts only after the version is recorded, and leaves only after the outcome is.
 
 Called by `spark.run.live_changes`.
@@ -69,8 +70,8 @@ class Outcome(StrEnum):
 class Change:
     """From version `before` to version `number`; `touched` are the ids of the fragments that differ.
 
-    `starts` are those of them that only the new version has, `leaves` the fragments that it does not have,
-    both in topological order.
+    `starts` are those of them that only the new version has, `restarts` those whose query has to restart,
+    `leaves` the fragments that the new version does not have, each in topological order.
     """
 
     number: int
@@ -78,6 +79,12 @@ class Change:
     touched: frozenset[str]
     starts: tuple[str, ...] = ()
     leaves: tuple[str, ...] = ()
+    restarts: tuple[str, ...] = ()
+
+    @property
+    def may_fail_before_a_batch(self) -> tuple[str, ...]:
+        """The fragments whose query starts with the new version: starting it may fail already."""
+        return (*self.starts, *self.restarts)
 
 
 # -- events -------------------------------------------------------------------------------------------
@@ -278,7 +285,7 @@ class LiveChange:
         if trial is None:
             return
         if (
-            not {*trial.change.starts} <= trial.change.touched
+            not {*trial.change.starts, *trial.change.restarts} <= trial.change.touched
             or {*trial.change.leaves} & trial.change.touched
         ):
             raise InternalError(f"a change does not touch what it starts, or touches what leaves: {trial}")
@@ -286,7 +293,7 @@ class LiveChange:
             raise InternalError(f"fragments that it does not touch take part in a change: {trial}")
         if self.stage is Stage.SETTLING and self.awaited:
             raise InternalError(f"a change is done without {', '.join(self.awaited)}")
-        may_fail = {*trial.began, *trial.change.starts, None}
+        may_fail = {*trial.began, *trial.change.may_fail_before_a_batch, None}
         if self.stage is Stage.GOING_BACK and trial.failed not in may_fail:
             raise InternalError(f"{trial.failed} ends a trial that it has not begun")
         if self.stage is not Stage.PROPOSED and not self._recorded:
@@ -338,7 +345,7 @@ class LiveChange:
 
     def _failed(self, event: BatchFailed) -> list[Effect]:
         trial = self._under_way
-        if event.fragment not in (*trial.began, *trial.change.starts):
+        if event.fragment not in (*trial.began, *trial.change.may_fail_before_a_batch):
             return []  # the old version has failed, or one that the change does not touch
         trial.failed, trial.why, self.stage = event.fragment, event.why, Stage.GOING_BACK
         return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, event.fragment, event.why)]

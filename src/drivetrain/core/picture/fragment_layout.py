@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from drivetrain.core.picture.graph_shape import FragmentShape, GraphShape
 from drivetrain.core.picture.layered import Link, arrange
 from drivetrain.core.picture.shapes import (
     GAP,
@@ -33,14 +34,13 @@ from drivetrain.core.picture.shapes import (
     Rectangle,
     Size,
 )
-from drivetrain.core.plan.plan import Fragment, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedFragment:
     """A fragment's frame, the panels of its trunk and its branches, and its processors by id."""
 
-    fragment: Fragment
+    fragment: FragmentShape
     frame: Rectangle
     panels: Mapping[str, Rectangle]
     processors: Mapping[str, Rectangle]
@@ -71,20 +71,18 @@ class Block:
 class FragmentLayout:
     """The rows of one fragment: row 0 holds the entries of channels, the last row their exits."""
 
-    def __init__(self, plan: Plan, fragment: Fragment, sizes: Mapping[str, Size]) -> None:
+    def __init__(self, graph: GraphShape, fragment: FragmentShape, sizes: Mapping[str, Size]) -> None:
         self._fragment = fragment
         self._sizes = sizes
-        nodes = plan.graph.nodes
+        read = graph.inputs
         inside = set(fragment.processors)
-        tables = {
-            i for id in inside for i in nodes[id].inputs if nodes[i].operation.__class__.__name__ == "Table"
-        }
-        self._members = [id for id in nodes if id in inside | tables]
-        self._edges = [(i, id) for id in self._members for i in nodes[id].inputs if i in inside | tables]
-        self._incoming = [c for c in plan.channels if c.consumer_fragment == fragment.id]
-        self._outgoing = [c for c in plan.channels if c.producer_fragment == fragment.id]
+        tables = {i for id in inside for i in read[id] if i in graph.tables}
+        self._members = [id for id in read if id in inside | tables]
+        self._edges = [(i, id) for id in self._members for i in read[id] if i in inside | tables]
+        self._incoming = [c for c in graph.channels if c.consumer_fragment == fragment.id]
+        self._outgoing = [c for c in graph.channels if c.producer_fragment == fragment.id]
         self._readers = {
-            channel.id: [id for id in self._members if channel.producer in nodes[id].inputs and id in inside]
+            channel.id: [id for id in self._members if channel.producer in read[id] and id in inside]
             for channel in self._incoming
         }
         self._row, self._trunk_rows = self._assign_rows()

@@ -3,7 +3,7 @@
 Design: sizes come from the text alone, without a font, so that `drivetrain plan --picture` and the console
 place the boxes of one plan at the same coordinates, on any machine.
 
-Called by `cli.picture.drawing` and `core.picture.placed_graph`.
+Called by `cli.picture.drawing`, `core.picture.placed_graph` and `core.picture.compared_graph`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from drivetrain.core.picture.graph_shape import shape_of
 from drivetrain.core.picture.lettering import fitted, text_width, wrapped
 from drivetrain.core.picture.scene import Scene, place
-from drivetrain.core.plan.plan import Plan, PlannedChannel
+from drivetrain.core.plan.plan import Plan
 
 ONE_LINE_HEIGHT: Final = 34.0
 DETAIL_LINE_HEIGHT: Final = 15.0
@@ -27,21 +28,31 @@ CHANNEL_NOTE: Final = "durable, replayable"
 
 
 class Label:
-    """The text in a processor's box, a name and up to two lines of detail, and how large it makes the box."""
+    """The text in a processor's box, a name and lines of detail, and how large it makes the box.
 
-    def __init__(self, plan: Plan, id: str) -> None:
-        operator = plan.operators[id]
-        guarantee = next((sink.guarantee for sink in plan.sinks if sink.id == id), None)
-        self.name = fitted(id, NAME_SIZE, WIDEST - 28, bold=True)
-        detail = " · ".join(part for part in (guarantee, operator.text) if part)
-        self.details = wrapped(detail or operator.kind, SMALL_SIZE, WIDEST - 28, lines=2)
+    Up to two lines are of `detail`; `says` is a line above them. `tip` is the text of the box's tooltip.
+    """
+
+    def __init__(self, name: str, detail: str, tip: str, says: str = "") -> None:
+        self.name = fitted(name, NAME_SIZE, WIDEST - 28, bold=True)
+        self.details = [says] if says else []
+        self.details += wrapped(detail, SMALL_SIZE, WIDEST - 28, lines=2)
         longest = max(
             text_width(self.name, NAME_SIZE, bold=True),
             *(text_width(line, SMALL_SIZE) for line in self.details),
         )
         self.width = max(NARROWEST, longest + 28)
         self.height = ONE_LINE_HEIGHT + DETAIL_LINE_HEIGHT * len(self.details)
-        self.tip = f"{id} ({operator.where})\n{operator.how}: {operator.why}\n{operator.text}"
+        self.tip = tip
+
+
+def label_of(plan: Plan, id: str) -> Label:
+    """The label of a processor of a plan."""
+    operator = plan.operators[id]
+    guarantee = next((sink.guarantee for sink in plan.sinks if sink.id == id), None)
+    detail = " · ".join(part for part in (guarantee, operator.text) if part)
+    tip = f"{id} ({operator.where})\n{operator.how}: {operator.why}\n{operator.text}"
+    return Label(id, detail or operator.kind, tip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +65,11 @@ class Picture:
 
 def picture_of(plan: Plan) -> Picture:
     """Place a plan by the sizes of its labels."""
-    labels = {id: Label(plan, id) for id in plan.operators}
+    labels = {id: label_of(plan, id) for id in plan.operators}
     scene = place(
-        plan,
+        shape_of(plan),
         {id: (label.width, label.height) for id, label in labels.items()},
-        {channel.id: (_channel_width(channel), CHANNEL_HEIGHT) for channel in plan.channels},
+        {channel.id: (channel_width(channel.id), CHANNEL_HEIGHT) for channel in plan.channels},
         {fragment.id: text_width(heading(fragment.id), NAME_SIZE, bold=True) for fragment in plan.fragments},
     )
     return Picture(scene, labels)
@@ -69,11 +80,12 @@ def heading(fragment: str) -> str:
     return fitted(f"fragment {fragment}", NAME_SIZE, WIDEST, bold=True)
 
 
-def channel_name(channel: PlannedChannel) -> str:
+def channel_name(channel: str) -> str:
     """What stands in the box of a channel."""
-    return fitted(f"channel {channel.id}", SMALL_SIZE, WIDEST, bold=True)
+    return fitted(f"channel {channel}", SMALL_SIZE, WIDEST, bold=True)
 
 
-def _channel_width(channel: PlannedChannel) -> float:
+def channel_width(channel: str) -> float:
+    """How wide the box of a channel is."""
     name = text_width(channel_name(channel), SMALL_SIZE, bold=True)
     return max(name, text_width(CHANNEL_NOTE, SMALL_SIZE)) + CHANNEL_HEIGHT

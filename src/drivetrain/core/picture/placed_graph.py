@@ -136,8 +136,8 @@ def graph_of(plan: Plan) -> Graph:
                 producer_fragment=channel.producer_fragment,
                 subscriber_fragment=channel.consumer_fragment,
                 why=channel.why,
-                label=channel_name(channel),
-                box=_box(scene.channels[channel.id]),
+                label=channel_name(channel.id),
+                box=placed_box(scene.channels[channel.id]),
             )
             for channel in plan.channels
         ),
@@ -157,8 +157,8 @@ def _fragment(plan: Plan, placed: PlacedFragment) -> GraphFragment:
     return GraphFragment(
         fragment=id,
         heading=heading(id),
-        box=_box(placed.frame),
-        panels={name: _box(panel) for name, panel in placed.panels.items()},
+        box=placed_box(placed.frame),
+        panels={name: placed_box(panel) for name, panel in placed.panels.items()},
         stateful=placed.fragment.stateful,
         is_realtime=plan.is_realtime(id),
         obstacles=tuple(map(str, plan.obstacles.get(id, ()))),
@@ -181,9 +181,10 @@ def _processors(plan: Plan, picture: Picture, placed: PlacedFragment) -> Iterato
             columns=operator.columns,
             label=label.name,
             details=tuple(label.details),
-            box=_box(box),
+            box=placed_box(box),
         )
 
 
-def _box(box: Rectangle) -> Box:
+def placed_box(box: Rectangle) -> Box:
+    """A rectangle as data."""
     return Box(x=box.x, y=box.y, width=box.width, height=box.height)

@@ -1,13 +1,13 @@
-"""Places all parts of a plan's picture: fragments, the channels between them, all lines.
+"""Places all parts of a picture: fragments, the channels between them, all lines.
 
 Design: each fragment is laid out separately first; then the fragments are placed in bands, one below the
 other, with the channels between them as boxes, by the method that places processors inside a fragment.
 
 Invariants:
 1. No two frames or channels overlap.
-2. Every edge of the plan is one line, or two that meet at a channel's box.
+2. Every edge of the graph is one line, or two that meet at a channel's box.
 
-Called by `core.picture.labels`.
+Called by `core.picture.labels` and `core.picture.compared_graph`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from drivetrain.core.picture.fragment_layout import Block, FragmentLayout, PlacedFragment
+from drivetrain.core.picture.graph_shape import ChannelShape, GraphShape
 from drivetrain.core.picture.layered import Link, arrange
 from drivetrain.core.picture.shapes import (
     BAND_GAP,
@@ -30,7 +31,6 @@ from drivetrain.core.picture.shapes import (
     Rectangle,
     Size,
 )
-from drivetrain.core.plan.plan import Plan, PlannedChannel
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class Scene:
 
 
 def place(
-    plan: Plan,
+    graph: GraphShape,
     processor_sizes: Mapping[str, Size],
     channel_sizes: Mapping[str, Size],
     heading_widths: Mapping[str, float],
 ) -> Scene:
-    """Place a plan, given the sizes of its processors, channels and fragments' headings by id."""
+    """Place a graph, given the sizes of its processors, channels and fragments' headings by id."""
     blocks = {
-        fragment.id: FragmentLayout(plan, fragment, processor_sizes).block(heading_widths[fragment.id])
-        for fragment in plan.fragments
+        fragment.id: FragmentLayout(graph, fragment, processor_sizes).block(heading_widths[fragment.id])
+        for fragment in graph.fragments
     }
-    return _place_blocks(plan, blocks, channel_sizes)
+    return _place_blocks(graph, blocks, channel_sizes)
 
 
-def _place_blocks(plan: Plan, blocks: Mapping[str, Block], channel_sizes: Mapping[str, Size]) -> Scene:
-    row = _band_rows(plan)
+def _place_blocks(graph: GraphShape, blocks: Mapping[str, Block], channel_sizes: Mapping[str, Size]) -> Scene:
+    row = _band_rows(graph)
     rows: list[list[Key]] = [[] for _ in range(max(row.values()) + 1)]
     sizes: dict[Key, Size] = {}
     for key, number in row.items():
@@ -69,7 +69,7 @@ def _place_blocks(plan: Plan, blocks: Mapping[str, Block], channel_sizes: Mappin
         sizes[key] = (frame.width, frame.height) if frame is not None else channel_sizes[key[1]]
     links: list[Link[Key]] = []
     lanes: dict[str, list[Key]] = {}
-    for channel in plan.channels:
+    for channel in graph.channels:
         producer, consumer = blocks[channel.producer_fragment], blocks[channel.consumer_fragment]
         lanes[channel.id] = []
         for number in range(row["channel", channel.id] + 1, row["fragment", channel.consumer_fragment]):
@@ -88,15 +88,15 @@ def _place_blocks(plan: Plan, blocks: Mapping[str, Block], channel_sizes: Mappin
     for keys in rows:
         top = spans[-1][1] + BAND_GAP if spans else 0.0
         spans.append((top, top + max(sizes[key][1] for key in keys)))
-    return _Assembly(plan, blocks, row, x, spans, sizes, lanes).scene()
+    return _Assembly(graph, blocks, row, x, spans, sizes, lanes).scene()
 
 
-def _band_rows(plan: Plan) -> dict[Key, int]:
+def _band_rows(graph: GraphShape) -> dict[Key, int]:
     row: dict[Key, int] = {}
-    for fragment in plan.fragments:
-        above = [row["channel", c.id] for c in plan.channels if c.consumer_fragment == fragment.id]
+    for fragment in graph.fragments:
+        above = [row["channel", c.id] for c in graph.channels if c.consumer_fragment == fragment.id]
         row["fragment", fragment.id] = max((number + 1 for number in above), default=0)
-        for channel in plan.outputs(fragment.id):
+        for channel in graph.outputs(fragment.id):
             row["channel", channel.id] = row["fragment", fragment.id] + 1
     return row
 
@@ -105,7 +105,7 @@ def _band_rows(plan: Plan) -> dict[Key, int]:
 class _Assembly:
     """Moves the placed fragments to their positions and joins their lines with those between them."""
 
-    plan: Plan
+    graph: GraphShape
     blocks: Mapping[str, Block]
     row: Mapping[Key, int]
     x: Mapping[Key, float]
@@ -115,15 +115,15 @@ class _Assembly:
 
     def scene(self) -> Scene:
         """The whole scene, with its upper left corner at 0, 0."""
-        fragments = tuple(self.blocks[f.id].placed.moved(*self._corner(f.id)) for f in self.plan.fragments)
-        channels = {channel.id: self._channel_box(channel) for channel in self.plan.channels}
+        fragments = tuple(self.blocks[f.id].placed.moved(*self._corner(f.id)) for f in self.graph.fragments)
+        channels = {channel.id: self._channel_box(channel) for channel in self.graph.channels}
         lines = [
             replace(edge, line=self._moved(edge.line, f.id))
-            for f in self.plan.fragments
+            for f in self.graph.fragments
             for edge in self.blocks[f.id].lines
         ]
         channel_lines: list[Edge] = []
-        for channel in self.plan.channels:
+        for channel in self.graph.channels:
             box = channels[channel.id]
             middle = box.x + box.width / 2
             out = self._moved(
@@ -143,7 +143,7 @@ class _Assembly:
         key = ("fragment", fragment)
         return self.x[key] - self.sizes[key][0] / 2, self.spans[self.row[key]][0]
 
-    def _channel_box(self, channel: PlannedChannel) -> Rectangle:
+    def _channel_box(self, channel: ChannelShape) -> Rectangle:
         key = ("channel", channel.id)
         return Rectangle(self.x[key] - self.sizes[key][0] / 2, self.spans[self.row[key]][0], *self.sizes[key])
 

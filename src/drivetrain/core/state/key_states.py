@@ -24,7 +24,7 @@ Invariants:
 2. A key without entries has no record.
 3. Values are decoded only with the types that they were encoded with: other declarations are refused.
 
-Called by `spark.compile.keyed_tasks` for each bucket of keys.
+Called by `spark.compile.keyed_tasks` for each bucket of keys, and by `spark.state.keyed_state`.
 """
 
 from __future__ import annotations
@@ -221,6 +221,11 @@ class StateOfKey:
     def _wrote(self) -> None:
         expires = None if self._ttl_us is None else self._place.now_us + self._ttl_us
         self._place.states.touch(self._place.required_key(), expires)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the key has no entry of this state that is visible now."""
+        return not any(map(self._sees, entries_of(self._record().get(self.name))))
 
     def clear(self) -> None:
         """Remove the state of the key."""

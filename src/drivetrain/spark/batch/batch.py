@@ -29,7 +29,7 @@ class Batch:
     `offsets` are the end offsets of the fragment's inputs, in the order of `Trunk.inputs`; `watermark_ms` is
     Spark's during the batch; `clock_ms` is the fragment's clock when the batch begins. `planned_ms` is when
     Spark planned it (monotonic), `query` Spark's query, which has observed the trunk (None: of an engine
-    without observation). `replayed` says that Spark may have run the batch before, `final` that no other
+    without observation). `may_have_run` says that Spark may have run the batch before, `final` that no other
     follows. `whole` asks for all of it to be computed before the first output gets anything.
     """
 
@@ -40,7 +40,7 @@ class Batch:
     watermark_ms: int = 0
     planned_ms: int = 0
     query: StreamingQuery | None = None
-    replayed: bool = False
+    may_have_run: bool = False
     final: bool = False
     whole: bool = False
 

@@ -85,7 +85,7 @@ class Branches:
         `begun` is called before the first output that would write the batch twice if it ran again.
         """
         with self.counts.user.active(), self._planned(batch) as frames:
-            if batch.replayed or batch.whole:
+            if batch.may_have_run or batch.whole:
                 frames.compute_all()
             self._write_sinks(batch, frames, begun)
             self._write_letters(batch, frames)

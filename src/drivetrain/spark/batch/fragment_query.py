@@ -43,7 +43,7 @@ from drivetrain.spark.batch.query_inputs import QueryInputs
 from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.batch.query_versions import QueryVersions
-from drivetrain.spark.batch.skipped_batches import left_out
+from drivetrain.spark.batch.skipped_batches import skipped_batches
 from drivetrain.spark.connector.publishing import RollingSinks
 from drivetrain.spark.session.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.session.spark_errors import translated
@@ -156,6 +156,11 @@ class FragmentQuery:
     def has_failed(self) -> bool:
         """Whether there is an error, of a batch or from outside."""
         return self.error is not None
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether it has ended because it was asked to drain."""
+        return isinstance(self.error, DrainedError)
 
     def forget_error(self) -> None:
         """Ignore an error of the last batch: the query has ended as it should."""
@@ -310,7 +315,7 @@ class FragmentQuery:
     def _left_out(self) -> int:
         """Messages left out since the application began, in whole batches and by losses of channels."""
         lost = sum(loss_record(store).skipped_messages for store in self.readers.values())
-        return left_out(self.directory).messages + lost
+        return skipped_batches(self.directory).messages + lost
 
 
 def _clock_until(store: ChannelStore, batch_id: int) -> int:

@@ -158,7 +158,7 @@ class MicroBatchQuery(FragmentQuery):
             int(metadata.get("batchWatermarkMs", 0)),
             self.planned_ms,
             None if self._query is None else self._query.of_spark,
-            replayed=batch_id <= self.replay_until,
+            may_have_run=batch_id <= self.replay_until,
             whole=self.versions is not None and self.versions.on_trial,
         )
 

@@ -38,7 +38,7 @@ from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_flow import QueryFlow
-from drivetrain.spark.batch.skipped_batches import left_out, note_left_out, note_not_begun
+from drivetrain.spark.batch.skipped_batches import note_not_begun, note_skipped, skipped_batches
 from drivetrain.spark.measure.batch_times import Phase, spending
 from drivetrain.spark.measure.small_batches import taking
 from drivetrain.spark.prepare.replay_filter import skipped_in_trunk
@@ -111,7 +111,7 @@ class BatchPipeline:
     def _run_branches(self, batch: Batch, size_bytes: int, begun: Begun) -> Written:
         if self._must_skip(batch):
             written, rows = self._branches.skip(batch)
-            note_left_out(self._directory, batch.id, rows)
+            note_skipped(self._directory, batch.id, rows)
             return written
         if self._trunk.only_at_end and not self._inputs.end_with(batch.offsets):
             self._branches.advance(batch)
@@ -121,9 +121,9 @@ class BatchPipeline:
 
     def _must_skip(self, batch: Batch) -> bool:
         """Whether no output may get a batch, because one may have got it before a crash (at most once)."""
-        if not batch.replayed:
+        if not batch.may_have_run:
             return False
-        if left_out(self._directory).not_begun == batch.id:
+        if skipped_batches(self._directory).not_begun == batch.id:
             note_not_begun(self._directory, NO_BATCH)  # from now on an output may have it
             return False
         return self._is_lossy

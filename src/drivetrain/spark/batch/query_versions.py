@@ -59,6 +59,8 @@ class QueryVersions:
     """
 
     def __init__(self, record: BatchVersions, first: BranchSet, replay_until: int) -> None:
+        self.trunk: Final = first.number
+        """The version of the query's trunk; other versions that it can go over to have the same one."""
         self.running: BranchSet = first
         self.wanted: BranchSet = first
         self._left: BranchSet | None = None  # the one before `running`: a trial may go back to it
@@ -101,11 +103,11 @@ class QueryVersions:
         """Whether a batch after batch `last` may run with a version, if no other one is wanted meanwhile."""
         if self.wanted.number == number:
             return True
-        return self.running.number == number and self._is_bound(last + 1)
+        return self.running.number == number and self.is_bound(last + 1)
 
     def has_left(self, batch_id: int) -> bool:
         """Whether a batch failed with another version than the wanted one, which may run it now."""
-        return self.running.number != self.wanted.number and not self._is_bound(batch_id)
+        return self.running.number != self.wanted.number and not self.is_bound(batch_id)
 
     def before_batch(self, batch_id: int) -> BranchSet:
         """The set that a batch is to run with; the version is noted.
@@ -113,7 +115,7 @@ class QueryVersions:
         Raises InputError when the record is damaged, and DiskFullError when it cannot be written.
         """
         wanted = self.wanted
-        if wanted is not self.running and not self._is_bound(batch_id):
+        if wanted is not self.running and not self.is_bound(batch_id):
             staying = list(wanted.branches.sinks.values())
             finish_rolling(sink for sink in self.running.branches.sinks.values() if sink not in staying)
             if wanted.number != self.running.number:
@@ -130,10 +132,10 @@ class QueryVersions:
 
     def not_begun(self, batch_id: int) -> None:
         """A batch was not begun by this query; if it was not by an earlier one, any version may run it."""
-        if not self._is_bound(batch_id):
+        if not self.is_bound(batch_id):
             self._record.note_free(batch_id)
 
-    def _is_bound(self, batch_id: int) -> bool:
+    def is_bound(self, batch_id: int) -> bool:
         """Whether an output may have something of a batch from before this query."""
         return batch_id <= self._replay_until and self._record.version_of(batch_id) is not None
 

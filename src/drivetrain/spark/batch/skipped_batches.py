@@ -32,7 +32,7 @@ from drivetrain.runtime.channel.files import ChannelFiles
 FILE = "left-out.json"
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class SkippedBatches(msgspec.Struct, frozen=True):
     """Batches and messages that were left out since the application began, the last such batch, and the batch
     that is known not to have begun."""
 
@@ -42,28 +42,28 @@ class LeftOut(msgspec.Struct, frozen=True):
     not_begun: int = NO_BATCH
 
 
-def left_out(directory: Path) -> LeftOut:
+def skipped_batches(directory: Path) -> SkippedBatches:
     """The record in the directory of a fragment."""
     try:
-        return msgspec.json.decode((directory / FILE).read_bytes(), type=LeftOut)
+        return msgspec.json.decode((directory / FILE).read_bytes(), type=SkippedBatches)
     except FileNotFoundError:
-        return LeftOut()
+        return SkippedBatches()
 
 
 def note_not_begun(directory: Path, batch_id: int) -> None:
     """Record that batch `batch_id` has not written to any output."""
-    _write(directory, msgspec.structs.replace(left_out(directory), not_begun=batch_id))
+    _write(directory, msgspec.structs.replace(skipped_batches(directory), not_begun=batch_id))
 
 
-def note_left_out(directory: Path, batch_id: int, messages: int) -> LeftOut:
+def note_skipped(directory: Path, batch_id: int, messages: int) -> SkippedBatches:
     """Record that a batch of so many messages was left out."""
-    known = left_out(directory)
+    known = skipped_batches(directory)
     if batch_id == known.last:
         return known
-    known = LeftOut(known.batches + 1, known.messages + messages, batch_id)
+    known = SkippedBatches(known.batches + 1, known.messages + messages, batch_id)
     _write(directory, known)
     return known
 
 
-def _write(directory: Path, known: LeftOut) -> None:
+def _write(directory: Path, known: SkippedBatches) -> None:
     ChannelFiles(str(directory)).replace(FILE, msgspec.json.encode(known), kept=True)

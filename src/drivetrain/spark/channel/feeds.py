@@ -10,7 +10,7 @@ Invariants:
 1. `open(skip)` yields row number `skip` first if the feed can repeat its rows, else whatever comes next.
 2. The end of the iterator is the end of the stream: nothing will ever follow.
 
-Called by: `drivetrain.spark.channel.ingest`.
+Called by: `drivetrain.spark.channel.ingest_threads`.
 
 Source: Apache Gearpump's source-end message store, for sources that cannot replay.
 """

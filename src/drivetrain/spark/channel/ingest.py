@@ -4,34 +4,32 @@ Problem: a socket or a Python generator delivers everything once. A batch that S
 rows again, a crash must not lose received rows, and a slow application must slow the source down instead of
 filling the disk.
 
-Design: two threads in the driver. One pulls rows, since a source may block at any time. The other stores the
-pulled rows as segments and entries, when there are enough rows or bytes, or after a short wait. The batch id
-of an entry is the number of rows stored up to it, so after a restart the last entry alone gives the number of
-rows to skip, however much was trimmed.
+Design: whoever pulls rows gives them to `Ingest`, one by one, while there is room. Its steps store them as
+segments and entries, when there are enough rows or bytes, or after a short wait. The batch id of an entry is
+the number of rows stored up to it, so after a restart the last entry alone gives the number of rows to skip,
+however much was trimmed. `ingest_threads` has the threads.
 
 Invariants:
 
 1. Rows are stored in the order of their arrival, each once.
 2. The clock after an entry is the largest timestamp stored minus the disorder, never less than before.
 3. Only the end of the feed appends the final clock. A stored final clock ends the stream for good.
-4. While more than `unread_bytes` are unread, nothing is appended and the feed is not read further.
-5. An error in either thread is kept until the engine calls `raise_error`; rows pulled before it are stored.
+4. While more than `unread_bytes` are unread, nothing is appended and there is room for one entry's rows only.
+5. An error of the feed is raised by a step, after the rows before it are stored.
 
-Called by: the engine, for iterable and socket sources.
+Called by: `ingest_threads`.
 
 Source: Apache Gearpump's source-end message store.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, clock_behind, known_clock
-from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import indexed_by, newest_before_end_ms, write_segment
 from drivetrain.spark.channel.row_batches import RowBatches
@@ -40,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivetrain.runtime.channel.store import ChannelStore
-    from drivetrain.spark.channel.feeds import Feed
 
 _BLOCKED_S = 0.02
+"""How long a step waits for subscribers to read."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def _arrival_ms() -> int:
 
 
 class Ingest:
-    """Stores the rows of a feed in a channel until it ends or `stop` is called.
+    """Stores rows in a channel, step by step, until they end or `stop` is called.
 
     `schema` is the Arrow schema of the data columns, without `__ts`. A row is a tuple or mapping of them;
     with a single column it may be the bare value. `event_time_ms` returns a row's timestamp (default: the
@@ -79,7 +77,6 @@ class Ingest:
         self,
         store: ChannelStore,
         schema: Any,
-        feed: Feed,
         *,
         event_time_ms: Callable[[Any], int] | None = None,
         disorder_ms: int = 0,
@@ -88,117 +85,94 @@ class Ingest:
         now_ms: Callable[[], int] = _arrival_ms,
         index: str | None = None,
     ) -> None:
-        self._store = store
-        self._rows = RowBatches(schema, event_time_ms or (lambda _: now_ms()), where=store.uri)
-        self._feed = feed
-        self._by_arrival = event_time_ms is None
-        self._disorder_ms = disorder_ms
-        self._limits = limits or IngestLimits()
-        self._position = position or self._recorded_position
-        self._now_ms = now_ms
-        self._index = index
-        self._pulled: deque[Any] = deque()
-        self._news = threading.Condition()
-        self._ended = False
-        self._stopping = threading.Event()
-        self._finished = threading.Event()
-        self._error: BaseException | None = None
-        self._unread: deque[tuple[int, int]] = deque()
+        self.store: Final = store
+        self.stored = 0
+        """How many rows the channel has received, over all runs."""
+        self.is_finished = False
+        """Whether the rows have ended and the final clock is stored."""
+        self._rows: Final = RowBatches(schema, event_time_ms or (lambda _: now_ms()), where=store.uri)
+        self._by_arrival: Final = event_time_ms is None
+        self._disorder_ms: Final = disorder_ms
+        self._limits: Final = limits or IngestLimits()
+        self._position: Final = position or self._recorded_position
+        self._now_ms: Final = now_ms
+        self._index: Final = index
+        self._pulled: Final[deque[Any]] = deque()
+        self._has_ended = False
+        self._is_left = False
+        self._is_stopping = False
+        self._unread: Final[deque[tuple[int, int]]] = deque()
         self._unread_bytes = 0
         self._row_bytes = 0.0
-        self._stored = 0
         self._clock_ms: int | None = None
-        self._last_write_s = 0.0
-        self._threads = [
-            threading.Thread(target=self._pull, name="drivetrain-ingest-pull", daemon=True),
-            threading.Thread(target=self._write, name="drivetrain-ingest-write", daemon=True),
-        ]
+        self._last_write_s: float | None = None
 
-    # -- the engine's side ---------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Continue after the channel's last entry; returns at once."""
-        last = self._store.last()
+    def resume(self) -> bool:
+        """Continue after the channel's last entry; False if the rows ended in an earlier run."""
+        last = self.store.last()
         if last is not None:
-            self._stored = max(0, self._store.last_batch())
+            self.stored = max(0, self.store.last_batch())
             self._clock_ms = known_clock(last.clock_ms)
-            for entry in self._store.entries(max(self._store.start(), self._position())):
+            for entry in self.store.entries(max(self.store.start(), self._position())):
                 self._count_unread(entry.number, entry.bytes)
-            if last.clock_ms >= FINAL_CLOCK_MS:
-                self._finished.set()
-                return
-        for thread in self._threads:
-            thread.start()
+            self.is_finished = last.clock_ms >= FINAL_CLOCK_MS
+        return not self.is_finished
+
+    # -- rows come, possibly in another thread -----------------------------------------------------
 
     @property
-    def stored(self) -> int:
-        """How many rows the channel has received, over all runs."""
-        return self._stored
+    def is_full(self) -> bool:
+        """Whether the rows that wait are enough for an entry: no more should be pulled."""
+        return len(self._pulled) >= self._enough()
 
-    @property
-    def finished(self) -> bool:
-        """Whether the feed has ended and its final clock is stored."""
-        return self._finished.is_set()
+    def take(self, row: Any) -> None:
+        """A row has come."""
+        self._pulled.append(row)
 
-    def raise_error(self) -> None:
-        """Raise the error of a thread, if there is one; the engine calls it between batches."""
-        if self._error is not None:
-            raise self._error
+    def fail(self, error: Exception) -> None:
+        """No more rows come, because of an error."""
+        self._pulled.append(_Failure(error))
 
-    def wait_finished(self, timeout_s: float) -> bool:
-        """Wait for the final clock; False if it is not stored within the timeout. Raises a thread's error."""
-        deadline = time.monotonic() + timeout_s
-        while not self._finished.wait(_BLOCKED_S):
-            self.raise_error()
-            if time.monotonic() > deadline:
-                return False
-        return True
+    def end(self) -> None:
+        """No more rows will ever come."""
+        self._has_ended = True
 
-    def stop(self, timeout_s: float = 10.0) -> None:
-        """Store the pulled rows, and end both threads. A feed that blocks for good is abandoned.
+    def leave(self) -> None:
+        """Whoever pulled rows gives no more in this run."""
+        self._is_left = True
 
-        Raises UnavailableError if the rows cannot be stored within the timeout.
+    def stop(self) -> None:
+        """Store at once what has come; then the steps are over, as soon as nobody gives rows any more."""
+        self._is_stopping = True
+
+    # -- they are stored ---------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> float | None:
+        """Store the rows of one entry, if that is due; raises what is wrong with them, or with their source.
+
+        `now_s` is in seconds of a clock that is never set back. Returns for how many seconds nothing becomes
+        due unless rows come, or None when all is stored.
         """
-        self._stopping.set()
-        self._feed.close()
-        with self._news:
-            self._news.notify_all()
-        pull, write = self._threads
-        if write.ident is None:
-            return
-        write.join(timeout_s)
-        pull.join(min(timeout_s, 1.0))
-        if write.is_alive():
-            raise UnavailableError(
-                f"rows were still being stored after {timeout_s} s",
-                where=self._store.uri,
-                remedy="check the file system of the channel; the next run continues with what is stored",
-            )
-
-    # -- pulling -------------------------------------------------------------------------------
-
-    def _pull(self) -> None:
-        try:
-            for row in self._feed.open(self._stored):
-                self._pulled.append(row)
-                if len(self._pulled) >= self._enough():
-                    self._wait_room()
-                if self._stopping.is_set() and not self._feed.ends_on_close:
-                    break
-            else:
-                self._ended = not self._stopping.is_set()
-        except Exception as error:  # noqa: BLE001 - kept; the writer raises it after the rows before it
-            if not self._stopping.is_set():
-                self._pulled.append(_Failure(error))
-        finally:
-            with self._news:
-                self._news.notify_all()
-
-    def _wait_room(self) -> None:
-        with self._news:
-            self._news.notify_all()
-            while len(self._pulled) >= self._enough() and not self._stopping.is_set():
-                self._news.wait(_BLOCKED_S)
+        wait_s = self._limits.wait_ms / 1000
+        # Both are read before rows are taken: the last row comes before either is set.
+        has_ended, is_left = self._has_ended, self._is_left
+        if self._last_write_s is None:
+            self._last_write_s = now_s
+        if self._pulled:
+            due_s = 0.0 if has_ended or self._is_stopping or self.is_full else self._last_write_s + wait_s
+            if due_s > now_s:
+                return due_s - now_s
+            if self._is_blocked() and not self._is_stopping:  # when it stops, the rest is small
+                return _BLOCKED_S
+            self._store_rows([self._pulled.popleft() for _ in range(min(len(self._pulled), self._enough()))])
+            self._last_write_s = now_s
+            return 0.0
+        if has_ended:
+            self.store.append_clock(FINAL_CLOCK_MS)
+            self.is_finished = True
+            return None
+        self._move_idle_clock()
+        return None if self._is_stopping and is_left else wait_s
 
     def _enough(self) -> int:
         """How many rows make an entry, estimated from the size of the rows so far."""
@@ -206,55 +180,11 @@ class Ingest:
             return self._limits.rows
         return max(1, min(self._limits.rows, int(self._limits.bytes / self._row_bytes)))
 
-    # -- writing -------------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        try:
-            self._last_write_s = time.monotonic()
-            while self._write_some():
-                pass
-        except Exception as error:  # noqa: BLE001 - kept for the engine
-            self._error = error
-            self._stopping.set()
-            self._feed.close()
-
-    def _write_some(self) -> bool:
-        """Wait for enough rows or time, then store them; False when nothing is left to do."""
-        with self._news:
-            if not (self._pulled or self._ended or self._stopping.is_set()):
-                self._news.wait(self._limits.wait_ms / 1000)
-            deadline = self._last_write_s + self._limits.wait_ms / 1000
-            while len(self._pulled) < self._enough() and not self._ended and not self._stopping.is_set():
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    break
-                self._news.wait(left_s)
-        ended = self._ended  # read before taking rows: the last row is pulled before `_ended` is set
-        rows = [self._pulled.popleft() for _ in range(min(len(self._pulled), self._enough()))]
-        with self._news:
-            self._news.notify_all()
-        if rows:
-            self._store_rows(rows)
-            return True
-        if ended:
-            self._store.append_clock(FINAL_CLOCK_MS)
-            self._finished.set()
-            return False
-        self._move_idle_clock()
-        return not self._stopping.is_set() or self._pulling_still()
-
-    def _pulling_still(self) -> bool:
-        """When stopping: whether a feed that ends on close still delivers rows."""
-        pull = self._threads[0]
-        pull.join(self._limits.wait_ms / 1000)
-        return bool(self._pulled) or (pull.is_alive() and self._feed.ends_on_close)
-
     def _store_rows(self, rows: list[Any]) -> None:
         failure: BaseException | None = None
         if isinstance(rows[-1], _Failure):
             failure = rows.pop().error
-        good, bad = self._rows.converted(rows, self._stored)
-        self._wait_read()
+        good, bad = self._rows.converted(rows, self.stored)
         if good is not None:
             self._append(good)
         if bad is not None:
@@ -263,16 +193,15 @@ class Ingest:
             raise failure
 
     def _append(self, batch: Any) -> None:
-        count = self._stored + batch.num_rows
-        segment = write_segment(self._store.files, f"ingest-{count}", [batch])
+        count = self.stored + batch.num_rows
+        segment = write_segment(self.store.files, f"ingest-{count}", [batch])
         clock_ms = self._clock_after(batch)
         if self._index is not None:
             segment = indexed_by(segment, batch.column(self._index))
-        entry = self._store.append(count, [segment], NO_CLOCK_MS if clock_ms is None else clock_ms)
-        self._stored = count
+        entry = self.store.append(count, [segment], NO_CLOCK_MS if clock_ms is None else clock_ms)
+        self.stored = count
         self._clock_ms = clock_ms
         self._row_bytes = segment.bytes / batch.num_rows
-        self._last_write_s = time.monotonic()
         if entry is not None:
             self._count_unread(entry.number, entry.bytes)
 
@@ -289,29 +218,27 @@ class Ingest:
             return
         reached_ms = self._now_ms() - self._disorder_ms
         if reached_ms - self._clock_ms >= self._limits.idle_ms:
-            entry = self._store.append_clock(reached_ms)
+            entry = self.store.append_clock(reached_ms)
             self._clock_ms = reached_ms
             if entry is not None:
                 self._count_unread(entry.number, 0)
 
     # -- back-pressure -------------------------------------------------------------------------
 
-    def _wait_read(self) -> None:
-        """Wait until few enough bytes are unread. When stopping, the small rest is stored at once."""
-        while self._unread_bytes >= self._limits.unread_bytes and not self._stopping.is_set():
+    def _is_blocked(self) -> bool:
+        """Whether too many bytes are unread."""
+        if self._unread_bytes >= self._limits.unread_bytes:
             position = self._position()
             while self._unread and self._unread[0][0] < position:
                 self._unread_bytes -= self._unread.popleft()[1]
-            if self._unread_bytes < self._limits.unread_bytes:
-                return
-            self._stopping.wait(_BLOCKED_S)
+        return self._unread_bytes >= self._limits.unread_bytes
 
     def _count_unread(self, number: int, size: int) -> None:
         self._unread.append((number, size))
         self._unread_bytes += size
 
     def _recorded_position(self) -> int:
-        return min(self._store.positions().values(), default=0)
+        return min(self.store.positions().values(), default=0)
 
 
 @dataclass(frozen=True)

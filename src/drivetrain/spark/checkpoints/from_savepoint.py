@@ -119,8 +119,8 @@ class OpenedSavepoint:
                 where=str(self.place),
                 expected=_difference(known, shape, "is in the savepoint only"),
                 got=_difference(shape, known, "is in the application only"),
-                remedy="processors without a state and sinks may be changed; what is before or in a stateful "
-                "processor must be unchanged",
+                remedy="processors without a state and sinks may be changed; the sources of a stateful "
+                "processor, its event times and itself must be unchanged",
             )
 
     def notice(self, spark_partitions: int) -> str:

@@ -17,7 +17,7 @@ Invariants:
 1. Published results are in the record, and stay.
 2. When `restore_lost` returns, every fragment is of the transaction's life.
 
-Called by `execution`, with the application's directory locked by this process alone.
+Called by `preparing`, with the application's directory locked by this process alone.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from drivetrain.api.operations import (
     JoinTable,
     Map,
     Rename,
+    Repartition,
     Sample,
     Select,
     Union,
@@ -274,6 +275,16 @@ def sample(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
         (),
         frame.message,
     )
+
+
+def repartition(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The same messages in another number of tasks."""
+    operation, frame = node.operation, inputs[0].resolved()
+    assert isinstance(operation, Repartition)
+    for key in operation.keys:
+        require_column(key, frame.columns, str(node), "to distribute by")
+    keys = [F.col("`" + key.replace("`", "``") + "`") for key in operation.keys]
+    return Frame(frame.df.repartition(operation.tasks, *keys), (), frame.message)
 
 
 def join_table(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:

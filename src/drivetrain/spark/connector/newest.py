@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 class Newest:
     """The largest timestamp of a batch in ms (None: no message), and by partition if it has partitions.
 
-    `strangers` counts messages of unknown partitions.
+    `unknown` counts messages of unknown partitions.
     """
 
     newest_ms: int | None
     by_partition: Mapping[int, int] = field(default_factory=dict)
-    strangers: int = 0
+    unknown: int = 0
     is_partitioned: bool = False

@@ -39,7 +39,7 @@ from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.prepare.source_store import Retention
-from drivetrain.spark.prepare.stored_sources import Begin, Ingested, ingested, is_ingested
+from drivetrain.spark.prepare.stored_sources import Begin, StoredInput, must_be_stored, open_stored
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.state.state_description import note_operator
@@ -58,7 +58,7 @@ class TrunkCompiler:
         self.plan = context.plan
         self.frames: dict[str, Frame] = {}
         self.sources: dict[str, OpenedSource] = {}
-        self.stored: dict[str, Ingested] = {}
+        self.stored: dict[str, StoredInput] = {}
         self.inputs: list[str | None] = []
         self._channels: dict[str, DataFrame] = {}
         self._read_channels: dict[tuple[str, bool], Frame] = {}
@@ -69,6 +69,7 @@ class TrunkCompiler:
         self.observed: list[str] = []
         self.skipping: list[str] = []
         self.clock_paths: dict[str, str] = {}
+        self._state_inputs: list[Frame] = []
 
     @property
     def clock_path(self) -> str:
@@ -109,6 +110,7 @@ class TrunkCompiler:
             tuple(self.observed),
             tuple(self.skipping),
             self.clock_paths,
+            lambda: tuple(frame.resolved().df.schema for frame in self._state_inputs),
         )
 
     # -- inputs ------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class TrunkCompiler:
     def _read(self, node: Node) -> Frame:
         source, declared = node.operation.stream_source, node.operation.assigned_time
         assert source is not None
-        if is_ingested(source):
+        if must_be_stored(source):
             follows = event_time_follows(self.plan.graph, node.id, self.fragment.processors)
             by_arrival = declared is None and not follows
             stored = self._ingested(node, by_arrival=by_arrival)
@@ -180,10 +182,10 @@ class TrunkCompiler:
         # Punctuations enter here, before a flat map multiplies the rows that Spark must process.
         return self._with_clock(frame, None)
 
-    def _ingested(self, node: Node, *, by_arrival: bool) -> Ingested:
+    def _ingested(self, node: Node, *, by_arrival: bool) -> StoredInput:
         source = node.operation.stream_source
-        assert is_ingested(source)
-        stored = ingested(
+        assert must_be_stored(source)
+        stored = open_stored(
             self.context.spark,
             source,
             self.context.rundir.store(node.id),
@@ -305,8 +307,9 @@ class TrunkCompiler:
         return with_newest_observed(frame, node.id, newest_name(node.id), self.plan.graph, self.sources)
 
     def _stateful(self, node: Node) -> StatefulPlan:
-        note_operator(self.directory, node)
-        inputs = [self._input(node, i) for i in range(len(node.inputs))]
+        if self.query_directory == self.directory:
+            note_operator(self.directory, node)
+        inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
         return compile_stateful(node, inputs, self.context.surroundings(node.id, pictures=self._pictures))
 
     @property

@@ -8,7 +8,7 @@ as they are for Spark's workers. The bytes lie in the application's state direct
 write, and are never loaded otherwise: loading them runs code. They fit the version of Python that made them.
 A graph that holds a literal secret is not kept.
 
-Called by `execution` and `application_versions`, and by the commands that change a running application.
+Called by `preparing` and `application_versions`, and by the commands that change a running application.
 """
 
 from __future__ import annotations

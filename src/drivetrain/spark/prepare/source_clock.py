@@ -74,7 +74,7 @@ def newest_columns(columns: list[str], partitions: Partitions | None) -> list[Co
     if partitions is not None and PART in columns:
         numbers = range(partitions.count)
         wanted += [F.max(F.when(F.col(PART) == number, ms)).alias(f"newest {number}") for number in numbers]
-        wanted.append(F.count(F.when(F.col(PART) >= partitions.count, 1)).alias("strangers"))
+        wanted.append(F.count(F.when(F.col(PART) >= partitions.count, 1)).alias("unknown"))
     return wanted
 
 
@@ -99,9 +99,9 @@ def read_newest(observed: Mapping[str, Any]) -> Newest:
         if name.startswith("newest ") and ms is not None
     }
     newest_ms = observed.get("newest")
-    strangers = observed.get("strangers")
+    unknown = observed.get("unknown")
     return Newest(
-        None if newest_ms is None else int(newest_ms), by_partition, strangers or 0, strangers is not None
+        None if newest_ms is None else int(newest_ms), by_partition, unknown or 0, unknown is not None
     )
 
 
@@ -115,8 +115,8 @@ def newest_of_all(observed: Sequence[Newest]) -> Newest:
     for newest in observed if is_partitioned else ():
         for number, ms in newest.by_partition.items():
             by_partition[number] = max(ms, by_partition.get(number, ms))
-    strangers = max((newest.strangers for newest in observed), default=0)
-    return Newest(max(every, default=None), by_partition, strangers, is_partitioned)
+    unknown = max((newest.unknown for newest in observed), default=0)
+    return Newest(max(every, default=None), by_partition, unknown, is_partitioned)
 
 
 class PartitionClocks:
@@ -153,7 +153,7 @@ class PartitionClocks:
 
     def saw(self, newest: Newest, planned_ms: int, now_ms: int) -> None:
         """Take a batch that was planned at `planned_ms`."""
-        self.has_outgrown = self.has_outgrown or newest.strangers > 0
+        self.has_outgrown = self.has_outgrown or newest.unknown > 0
         if not self.has_outgrown:
             self._core.saw(newest.by_partition, planned_ms, now_ms)
 

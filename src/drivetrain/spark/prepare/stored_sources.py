@@ -28,6 +28,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.feeds import Feed, IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
+from drivetrain.spark.channel.ingest_threads import IngestThreads
 from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.connector.source import OpenedSource, Position
 from drivetrain.spark.prepare.source_store import Retention, first_entry, note_index
@@ -40,7 +41,9 @@ class StoredSource(OpenedSource):
     how_read = "stored at the source's end"
     limited_by = "bytes"
 
-    def __init__(self, df: DataFrame, source: Items | Socket, ingest: Ingest, store: ChannelStore) -> None:
+    def __init__(
+        self, df: DataFrame, source: Items | Socket, ingest: IngestThreads, store: ChannelStore
+    ) -> None:
         self.df = df
         self.bounded = source.bounded
         self._ingest = ingest
@@ -57,16 +60,16 @@ class StoredSource(OpenedSource):
 
 
 @dataclass(frozen=True)
-class Ingested:
+class StoredInput:
     """A source with its store: start `ingest` before the query that reads `opened`."""
 
     opened: OpenedSource
-    ingest: Ingest
+    ingest: IngestThreads
     store: ChannelStore
     kept: Retention
 
 
-def is_ingested(source: object) -> TypeGuard[Items | Socket]:
+def must_be_stored(source: object) -> TypeGuard[Items | Socket]:
     """Whether a source must be stored before it can be read."""
     return isinstance(source, Items | Socket)
 
@@ -79,7 +82,7 @@ class Begin:
     where: str
 
 
-def ingested(
+def open_stored(
     spark: SparkSession,
     source: Items | Socket,
     uri: str,
@@ -90,7 +93,7 @@ def ingested(
     window_bytes: int,
     begin: Begin | None = None,
     **options: str | int,
-) -> Ingested:
+) -> StoredInput:
     """The store of `source` at `uri`, and its stream.
 
     With `by_arrival` the DataFrame has `__ts` (the time of storing) and the store's clock as its watermark;
@@ -115,10 +118,11 @@ def ingested(
     limits = IngestLimits(unread_bytes=window_bytes)
     if most := int(options.get("maxRows", 0)):  # an entry is never divided between batches
         limits = dataclasses.replace(limits, rows=min(most, limits.rows))
-    ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source), limits=limits, index=index)
+    rows = Ingest(store, to_arrow_schema(data, timezone="UTC"), limits=limits, index=index)
+    ingest = IngestThreads(rows, _feed(source))
     df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
-    return Ingested(StoredSource(df, source, ingest, reader), ingest, reader, kept)
+    return StoredInput(StoredSource(df, source, ingest, reader), ingest, reader, kept)
 
 
 def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:

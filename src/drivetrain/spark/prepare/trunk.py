@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from drivetrain.core.plan.plan import Plan
 
 if TYPE_CHECKING:
     from drivetrain.spark.compile.frame import Frame
     from drivetrain.spark.connector.source import OpenedSource
-    from drivetrain.spark.prepare.stored_sources import Ingested
+    from drivetrain.spark.prepare.stored_sources import StoredInput
 
 
 CLOCK: Final = "clock"
@@ -37,7 +38,7 @@ class Trunk:
     inputs: tuple[str | None, ...]
     sources: Mapping[str, OpenedSource]
     frame: Callable[[DataFrame], Frame]
-    stored: Mapping[str, Ingested]
+    stored: Mapping[str, StoredInput]
     observed: tuple[str, ...] = ()
     """The processors in the trunk whose event time is observed there, under the name of `newest_name`."""
     skipping: tuple[str, ...] = ()
@@ -46,6 +47,8 @@ class Trunk:
     """Where the clock of a single input is published, by the processor that assigns its event time.
 
     Sources with partitions have one; so has every input that can be silent in a trunk with several clocks."""
+    reads: Callable[[], tuple[StructType, ...]] = tuple
+    """The columns of each input of the stateful processor; Spark analyses them when it is called."""
 
     @property
     def only_at_end(self) -> bool:

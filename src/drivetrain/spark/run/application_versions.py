@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql.types import StructType
 
-from drivetrain.core.change.difference import has_same_trunk, live_change, touched
+from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome
+from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.core.plan.configured import configured_plan
-from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions, Since
 from drivetrain.spark.batch.branches import Branches
@@ -40,6 +41,7 @@ from drivetrain.spark.session.offset_log import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from drivetrain.api.graph import Graph
     from drivetrain.runtime.run_directory import RunDirectory
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.batch.query_engine import QueryEngine
     from drivetrain.spark.connector.sink import SinkWriter
     from drivetrain.spark.prepare.opened_sinks import OpenSinks
+    from drivetrain.spark.prepare.trunk import Trunk
 
 
 @dataclass(frozen=True)
@@ -263,8 +266,15 @@ class ApplicationVersions:
         made = self.branch_set(two, query)
         return dataclasses.replace(made, before=before.record.number, alone=alone)
 
-    def branch_set(self, version: LoadedVersion, query: MicroBatchQuery) -> BranchSet:
-        """A version's branches after the trunk of a query, checked by Spark without messages.
+    def trunk(self, version: LoadedVersion, fragment: Fragment, aside: Path) -> Trunk:
+        """A version's trunk for a query in another directory; raises the error of what Spark refuses."""
+        with self._compiling:
+            return self._execution.engine.compile(version.context, fragment, aside)[0]
+
+    def branch_set(
+        self, version: LoadedVersion, query: MicroBatchQuery, trunk: Trunk | None = None
+    ) -> BranchSet:
+        """A version's branches after a trunk (None: that of a query), checked by Spark without messages.
 
         Raises the error of the operator that Spark refuses, UserError when a channel would carry something
         else.
@@ -272,7 +282,7 @@ class ApplicationVersions:
         engine, before = self._execution.engine, query.branches
         fragment = next(f for f in version.plan.fragments if f.id == query.fragment.id)
         with self._compiling:
-            compiled = engine.branches(version.context, fragment, query.trunk)
+            compiled = engine.branches(version.context, fragment, trunk or query.trunk)
             branches = Branches(
                 version.context,
                 fragment,

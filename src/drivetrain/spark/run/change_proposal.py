@@ -30,6 +30,7 @@ from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.run.handover_times import checked as checked_time
 from drivetrain.spark.run.starting_fragments import refuse_fragments
+from drivetrain.spark.run.trunk_changes import check_trunk
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
@@ -76,6 +77,7 @@ def checked(
     *,
     start: Start | None = None,
     discards: bool = False,
+    in_cluster: bool = False,
 ) -> Proposal:
     """Check a change to a graph, and compile it for the fragments that `drivers` drive, by id.
 
@@ -91,7 +93,8 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    found = difference(before.record, record, has_checkpoints=before.context.transactional, discards=discards)
+    modes = {"has_checkpoints": before.context.transactional, "discards": discards}
+    found = difference(before.record, record, in_cluster=in_cluster, **modes)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -141,6 +144,8 @@ def _compiled(
     for fragment in loaded.plan.fragments:  # in this order: a channel's columns are those of its producer
         if fragment.id in change.starts and start is not None:
             queries[fragment.id] = start(loaded, fragment)
+        elif fragment.id in change.restarts and fragment.id in drivers:
+            check_trunk(versions, loaded, fragment, changing_query(drivers, fragment.id))
         elif fragment.id in change.touched & drivers.keys():
             sets[fragment.id] = versions.branch_set(loaded, changing_query(drivers, fragment.id))
     return sets, queries
@@ -161,6 +166,12 @@ def _at_a_time(
         raise UserError(
             "a fragment starts and goes with the next batch, not at a time of the messages",
             where=", ".join(moving),
+            remedy="make this change without a time",
+        )
+    if change.restarts:
+        raise UserError(
+            "a query restarts between two batches, not at a time of the messages",
+            where=", ".join(change.restarts),
             remedy="make this change without a time",
         )
     before = versions.in_force

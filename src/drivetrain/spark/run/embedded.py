@@ -53,15 +53,17 @@ from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
 from drivetrain.spark.run.control_answers import ControlAnswers
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
-from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
+from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_changes import FragmentChanges
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.preparing import finish, look_at, prepare
 from drivetrain.spark.run.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.run.run_reporter import RunReporter
+from drivetrain.spark.run.trunk_changes import first_context
 from drivetrain.spark.session.lost_java import java_lost
 
 
@@ -219,7 +221,8 @@ def assembled(
     clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
     notices: deque[str] = deque(execution.notices)
     assert execution.record is not None, "an application that another process has prepared"
-    execution.versions = ApplicationVersions(execution, execution.record)
+    versions = execution.versions = ApplicationVersions(execution, execution.record)
+    execution.first_version = partial(first_context, versions)
     queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
     thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
     checkpoints = RunCheckpoints(execution, thread, queries)

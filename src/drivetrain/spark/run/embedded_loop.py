@@ -83,7 +83,11 @@ class EmbeddedLoop:
         self.changes.resume()
         for driver in list(self.drivers.values()):
             self._tell_state(driver.query)
-            driver.start()
+            try:
+                driver.start()
+            except Exception as error:
+                if not self.changes.goes_back(driver, error):
+                    raise
             self._tell_state(driver.query)
 
     def step(self, now_ms: int) -> RunOutcome | None:

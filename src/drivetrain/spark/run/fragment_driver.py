@@ -12,6 +12,7 @@ recovered in a separate thread (`spark.run.recovery`) and followed by another qu
 |---|---|
 | its inputs | `is_finished` |
 | lost messages, new partitions | recovers it: `is_recovering`, then the next query |
+| `restart`, after it was drained | likewise, with nothing to repair |
 | a damaged state | `RestoreNeededError` if the application can go back to a checkpoint, else the error |
 | anything else | raises it |
 
@@ -66,6 +67,8 @@ class FragmentDriver:
         self._can_restore = can_restore
         self._begin = begin
         self._recovering: Underway | None = None
+        self.has_lost_its_query = False
+        """Whether the next query could not be made."""
 
     @property
     def fragment(self) -> str:
@@ -126,11 +129,20 @@ class FragmentDriver:
         self.query.state = FragmentState.RESTARTING
         self._recovering = self._begin(self.fragment, self._recovery.recover(self.query, failure))
 
+    def restart(self, ready: Callable[[FragmentQuery], None]) -> None:
+        """Let another query follow, compiled again; `ready` receives it before it starts.
+
+        The query is drained, and all its batches are committed.
+        """
+        self.query.state = FragmentState.RESTARTING
+        self._recovering = self._begin(self.fragment, self._recovery.restarted(self.query, ready))
+
     def _take_successor(self, recovering: Underway) -> None:
         if recovering.is_alive():
             return
-        self._recovering = None
+        self._recovering, self.has_lost_its_query = None, True
         self.query = recovering.successor()
+        self.has_lost_its_query = False
         self.queries_before += 1
         self.start()
 
@@ -140,7 +152,7 @@ class FragmentDriver:
         self.query.state = FragmentState.RESTARTING
         made = successor(self.query)
         made.go_on(self.query)
-        self.query = made
+        self.query, self.has_lost_its_query = made, False
         self.queries_before += 1
         self.start()
 

@@ -63,15 +63,15 @@ from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.runtime.fragment_roles import note_done
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import Proposal, begun_notices, checked
-from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.fragment_versions import first_batch, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
 from drivetrain.spark.run.starting_fragments import started
+from drivetrain.spark.run.wanted_versions import WantedVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
-    from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
-    from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
+    from drivetrain.spark.batch.query_versions import QueryVersions
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_changes import FragmentChanges
@@ -93,13 +93,13 @@ class LiveChanges:
         self._drivers: Final = drivers
         self._fragments: Final = fragments
         self._core: Final = LiveChange()
-        self._wanted: dict[str, int] = {}
         self._proposal: Proposal | None = None  # of the change that is under way, unless it was resumed
         self._state = ChangeState(self.versions.in_force.record.number)  # replaced whole: threads read it
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
         self._rolled_back: set[int] = set()  # others may still run a batch with it, and fail too
         self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
         self._handovers: Final = Handovers(self.versions, drivers)
+        self._wanted: Final = WantedVersions(self.versions, drivers, self._handovers)
         self._history: Final = ChangeHistory(execution.rundir.versions, self.versions.notices)
         self._given_up: int | None = None
         self._is_over = False
@@ -182,7 +182,8 @@ class LiveChanges:
         self._withdrawn.resume()
         self._handovers.resume()
         record = self.versions.in_force.record
-        self._wanted |= dict.fromkeys(self._handovers.both, record.number)
+        for fragment in self._handovers.both:
+            self._wanted.want(fragment, record.number)
         if self._handovers.handover is not None:
             self._history.resume(record.number)
         change = self.versions.left_on_trial()
@@ -241,9 +242,10 @@ class LiveChanges:
         versions = driver.query.versions
         if versions is None or not isinstance(error, Exception) or isinstance(error, RestoreNeededError):
             return False
-        number = versions.running.number
+        number, wanted = self._wanted.trunks.version_of(driver), self._wanted.of(driver.fragment)
         is_left = number in self._rolled_back or versions.has_left(driver.query.batch_id + 1)
-        if not is_left and not self._end_trial(driver.fragment, versions, error):
+        is_left = is_left or self._wanted.trunks.has_left(driver, wanted)
+        if not is_left and not self._end_trial(driver.fragment, number, versions, error):
             return False
         if driver.fragment not in self._drivers:
             return True  # it was new with the version, and has left
@@ -251,13 +253,15 @@ class LiveChanges:
         self._see_to_versions()
         return True
 
-    def _end_trial(self, fragment: str, versions: QueryVersions, error: Exception) -> bool:
+    def _end_trial(self, fragment: str, number: int, versions: QueryVersions, error: Exception) -> bool:
         """Roll back if the fragment has failed because of the version on trial."""
-        change, number = self._core.change, versions.running.number
+        change = self._core.change
         if change is None or self._core.stage is not Stage.ON_TRIAL or number != change.number:
             return False
         began = versions.began(number)
-        if fragment not in change.touched or (began is None and fragment not in change.starts):
+        if fragment not in change.touched or (
+            began is None and fragment not in change.may_fail_before_a_batch
+        ):
             return False
         if not self._can_load(change.before):
             return False
@@ -306,24 +310,7 @@ class LiveChanges:
 
     def _see_to_versions(self) -> None:
         """Switch every fragment to the version that it should run."""
-        change = self._core.change
-        for fragment, number in self._wanted.items():
-            on_trial = change is not None and number == change.number
-            before = self._handovers.before(fragment, number)
-            made = partial(self._set, number, before)
-            have_go_over(self._drivers[fragment], number, made, before=before, on_trial=on_trial)
-
-    def _set(self, number: int, before: int, query: MicroBatchQuery, at_hand: BranchSet | None) -> BranchSet:
-        proposal = self._proposal
-        if at_hand is None and proposal is not None and proposal.change.number == number:
-            found = proposal.sets.get(query.fragment.id)
-            at_hand = found if found is not None and found.is_of(number, before) else None
-        fitting = fits(at_hand, query)
-        if fitting is not None:
-            return fitting
-        if before:
-            return self.versions.handover_set(before, number, query)
-        return self.versions.branch_set(self.versions.of_number(number), query)
+        self._wanted.look(self._core.change, self._proposal)
 
     # -- effects -----------------------------------------------------------------------------------------
 
@@ -343,12 +330,12 @@ class LiveChanges:
             case RecordVersion():
                 self._record_version()
             case UseVersion(fragment, number):
-                self._wanted[fragment] = number
+                self._wanted.want(fragment, number)
             case StartFragment(fragment):
                 assert self._proposal is not None
                 self._fragments.start(self._proposal.queries[fragment])
             case LetLeave(fragment, goes_back):
-                self._wanted.pop(fragment, None)
+                self._wanted.forget(fragment)
                 assert self._ended is not None
                 self._fragments.let_leave(fragment, self._ended, goes_back=goes_back)
             case RecordOutcome(change, outcome, fragment, why):

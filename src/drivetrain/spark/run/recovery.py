@@ -85,6 +85,16 @@ class Recovery:
         successor.go_on(query)
         return successor
 
+    def restarted(self, query: FragmentQuery, ready: Callable[[FragmentQuery], None]) -> Steps[FragmentQuery]:
+        """Make the successor of a query that was drained, compiled again; `ready` receives it."""
+        query.stop()
+        yield from ()
+        with self._compiling:
+            successor = self._execution.fragment(query.fragment.id, counts=query.counts)
+        successor.go_on(query)
+        ready(successor)
+        return successor
+
 
 class Underway(Protocol):
     """The recovery of one fragment, already running, for callers that must not block."""

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from drivetrain.api.durations import duration_text
+from drivetrain.api.keyed_task import Keyed
 from drivetrain.api.moments import moment_ms, moment_text
 from drivetrain.api.operations import Aggregate, Fold, Process
 from drivetrain.core.clock.time_bounds import ended_by, known_clock
@@ -44,6 +45,7 @@ from drivetrain.runtime.state_pictures import Pictures
 from drivetrain.spark.session.offset_log import committed
 from drivetrain.spark.state.aggregate_state import aggregate_values, on_our_scale
 from drivetrain.spark.state.kept_times import clock_at, kept_times
+from drivetrain.spark.state.keyed_state import keyed_values
 from drivetrain.spark.state.state_description import noted_operator
 
 if TYPE_CHECKING:
@@ -93,7 +95,8 @@ class States:
     def get(self, key: Any, at: Moment | None = None) -> Any:
         """The value of a key, now or as of an application time; None when it has none.
 
-        With windows a mapping by window: (start_ms, end_ms) to the value. `at` is ISO 8601 (UTC by default),
+        With windows a mapping by window: (start_ms, end_ms) to the value; of a keyed Task its states by name.
+        `at` is ISO 8601 (UTC by default),
         a datetime, or ms since the epoch; or "checkpoint", see `checkpoint_ms`. Raises `UserError` for a time
         that is not available.
         """
@@ -199,6 +202,8 @@ class States:
         operation = self.operation
         if isinstance(operation, Process) and operation.persistent is not None:
             return list(self._of_task(operation, batch, at_ms, *keys))
+        if isinstance(operation, Process) and operation.keyed is not None:
+            return list(self._of_keyed(operation.keyed, batch, *keys))
         if isinstance(operation, Fold):
             found = self._of_fold(operation, batch)
         elif isinstance(operation, Aggregate):
@@ -209,7 +214,7 @@ class States:
         else:
             raise UserError(
                 f"{self.processor} has no state that can be queried",
-                expected="a persistent Task, or an aggregation, reduce or fold",
+                expected="a persistent or keyed Task, or an aggregation, reduce or fold",
                 where=str(self._fragment),
             )
         return [state for state in found if not keys or state.key == canonical_key(keys[0])]
@@ -233,6 +238,13 @@ class States:
             for (key, start, end), state in groups.items():
                 window = None if operation.window.kind == "global" else (start // 1000, -(-end // 1000))
                 yield KeptState(_bare(key), operation.monoid.result(state), window)
+
+    def _of_keyed(self, declared: Keyed, batch: int, *keys: Any) -> Iterator[KeptState]:
+        only = encoded_key(keys[0]) if keys else None
+        clock_ms = clock_at(self._fragment, batch)
+        for saved in self._blobs(batch, None if only is None else bucket_of(only)).values():
+            for key, value in keyed_values(declared, saved, clock_ms, only):
+                yield KeptState(key, value)
 
     # -- persistent Tasks --------------------------------------------------------------------------
 
@@ -308,7 +320,9 @@ def states_of(home: Path, processor: str, spark: Callable[[], SparkSession]) -> 
     raise UserError(
         f"there is no state of a processor {processor!r}",
         where=str(home),
-        expected=f"one of {', '.join(kept)}" if kept else "a persistent Task or an aggregation that has run",
+        expected=f"one of {', '.join(kept)}"
+        if kept
+        else "a persistent or keyed Task, or an aggregation, that has run",
         got=processor,
     )
 

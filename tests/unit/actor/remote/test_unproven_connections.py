@@ -16,7 +16,7 @@ from drivetrain.actor.remote.handshake import AcceptorHandshake, Self
 from drivetrain.actor.remote.places import MOST_PLACES, Places
 from drivetrain.actor.remote.remote import Remote
 from drivetrain.actor.remote.transport import Frame
-from drivetrain.actor.remote.unproven_connections import Strangers
+from drivetrain.actor.remote.unproven_connections import UnprovenConnections
 from drivetrain.actor.remote.wire import PROTOCOL_VERSION, Hello, encode
 
 ME = Address("me", "h", 7, 1)
@@ -45,17 +45,17 @@ class Line:
         self.is_closed = True
 
 
-def connect(strangers: Strangers, host: str, number: int = 0) -> Line:
+def connect(strangers: UnprovenConnections, host: str, number: int = 0) -> Line:
     line = Line(f"{host}:{number}")
     line.owner = strangers.accept(line, AcceptorHandshake(Self(ME, None, 1000), lambda _: 0, bytes(32)))
     return line
 
 
-def in_loop(test: Callable[[Strangers], Awaitable[None]]) -> Callable[[], None]:
+def in_loop(test: Callable[[UnprovenConnections], Awaitable[None]]) -> Callable[[], None]:
     def run() -> None:
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            strangers = Strangers(loop, MOST, 5.0, lambda link, agreement: None)
+            strangers = UnprovenConnections(loop, MOST, 5.0, lambda link, agreement: None)
             await test(strangers)
             strangers.close()
 
@@ -66,14 +66,16 @@ def in_loop(test: Callable[[Strangers], Awaitable[None]]) -> Callable[[], None]:
 
 
 @in_loop
-async def test_the_oldest_stranger_goes_for_the_newest(strangers: Strangers) -> None:
+async def test_the_oldest_stranger_goes_for_the_newest(strangers: UnprovenConnections) -> None:
     lines = [connect(strangers, "10.0.0.9", number) for number in range(20)]
     assert len(strangers) == 6
     assert [line.is_closed for line in lines] == [True] * 14 + [False] * 6
 
 
 @in_loop
-async def test_places_are_kept_for_hosts_from_which_a_peer_has_proved_itself(strangers: Strangers) -> None:
+async def test_places_are_kept_for_hosts_from_which_a_peer_has_proved_itself(
+    strangers: UnprovenConnections,
+) -> None:
     strangers.know(connect(strangers, "10.0.0.1").owner)  # type: ignore[arg-type]
     known = [connect(strangers, "10.0.0.1", number) for number in range(3)]
     for number in range(50):

@@ -19,6 +19,7 @@ from drivetrain.runtime.channel.segments import read_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.feeds import IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
+from drivetrain.spark.channel.ingest_threads import IngestThreads
 
 SCHEMA = pa.schema([("n", pa.int64())])
 TEXT = pa.schema([("value", pa.string())])
@@ -47,13 +48,14 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 20) -> None:
         time.sleep(0.005)
 
 
-def ingest(path: Path, rows: Any, **options: Any) -> Ingest:
+def ingest(path: Path, rows: Any, **options: Any) -> IngestThreads:
     options = {"schema": SCHEMA, "limits": SMALL, "event_time_ms": lambda row: row * 10} | options
     feed = rows if isinstance(rows, SocketFeed) else IterableFeed(rows)
-    return Ingest(ChannelStore(str(path), fragment="source"), options.pop("schema"), feed, **options)
+    store = ChannelStore(str(path), fragment="source")
+    return IngestThreads(Ingest(store, options.pop("schema"), **options), feed)
 
 
-def run_to_end(path: Path, rows: Any, **options: Any) -> Ingest:
+def run_to_end(path: Path, rows: Any, **options: Any) -> IngestThreads:
     running = ingest(path, rows, **options)
     running.start()
     assert running.wait_finished(20)
@@ -259,7 +261,7 @@ def server() -> Iterator[Server]:
     made.listener.close()
 
 
-def lines_from(path: Path, server: Server) -> Ingest:
+def lines_from(path: Path, server: Server) -> IngestThreads:
     running = ingest(path, SocketFeed("127.0.0.1", server.port), schema=TEXT, event_time_ms=None)
     running.start()
     return running

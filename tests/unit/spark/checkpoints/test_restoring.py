@@ -10,7 +10,7 @@ import pytest
 
 from drivetrain.api import Application, sinks, sources
 from drivetrain.core.checkpoint.transaction import Transaction
-from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -81,23 +81,47 @@ def test_a_checkpoint_without_what_its_last_batch_took_is_lost(plan: Plan, rundi
     assert is_lost(fragment, rundir)
 
 
-@pytest.mark.parametrize("transactional", [True, False])
-def test_a_fragment_has_begun_its_life_when_its_query_starts(
-    plan: Plan, rundir: RunDirectory, transactional: bool
-) -> None:
-    (fragment, _), files = plan.fragments, CheckpointFiles(rundir.home)
-    branches = SimpleNamespace(nodes=[])
+def participation(
+    plan: Plan, rundir: RunDirectory, fragment: Fragment, *, transactional: bool = True
+) -> Participation:
+    """The participation of a fragment whose query has not started yet."""
     trunk = SimpleNamespace(sources={"made": None}, stored={})
     query: Any = SimpleNamespace(
         fragment=fragment,
         plan=plan,
         directory=rundir.fragment(fragment.id),
-        branches=branches,
+        branches=SimpleNamespace(nodes=[]),
         trunk=trunk,
         readers={},
         figures=QueryFigures(1, Blocked),
     )
-    part = Participation(query, CheckpointBook(), files, {}, transactional=transactional)
+    files = CheckpointFiles(rundir.home)
+    return Participation(query, CheckpointBook(), files, {}, transactional=transactional)
+
+
+def test_a_state_that_is_lost_again_after_a_restore_is_missed_again(plan: Plan, rundir: RunDirectory) -> None:
+    begun(plan, rundir)
+    first, files = plan.fragments[0], CheckpointFiles(rundir.home)
+    for fragment in plan.fragments:
+        files.note_life(fragment.id, 1)
+    (rundir.fragment(first.id) / "checkpoint" / "metadata").unlink()
+    assert restore_lost(plan, rundir, {}) is not None
+    assert not is_lost(first, rundir), "it begins anew, and has nothing to lose yet"
+
+    participation(plan, rundir, first).start()
+    checkpoint = ran(rundir, first.id, 1)
+    assert not is_lost(first, rundir)
+    (checkpoint / "metadata").unlink()
+    assert is_lost(first, rundir)
+    assert restore_lost(plan, rundir, {}) is not None
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_fragment_has_begun_its_life_when_its_query_starts(
+    plan: Plan, rundir: RunDirectory, transactional: bool
+) -> None:
+    (fragment, _), files = plan.fragments, CheckpointFiles(rundir.home)
+    part = participation(plan, rundir, fragment, transactional=transactional)
     assert files.life(fragment.id) == 0
     part.start()
     assert files.life(fragment.id) == (1 if transactional else 0), "what it gives others can be lost from now"

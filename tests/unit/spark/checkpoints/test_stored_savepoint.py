@@ -10,6 +10,7 @@ import pytest
 from test_savepoint import Ran
 
 from drivetrain.config import Config
+from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OutputError
 from drivetrain.runtime.checkpoints.savepoint_manifest import SavepointError, files_below, verified
 from drivetrain.runtime.checkpoints.stored_savepoint import local_savepoint, upload, uploaded_to
@@ -73,6 +74,26 @@ def test_wherever_the_upload_dies_there_is_a_whole_savepoint_or_none(
             assert _fetched(tmp_path) == contents(saved)
         step += 1
     assert step > len(contents(saved))
+
+
+def test_files_that_nothing_names_are_no_savepoint(store: ModelStore, saved: Path, tmp_path: Path) -> None:
+    def die(point: CrashPoint) -> None:
+        if point is CrashPoint.SAVEPOINT_UPLOADED:
+            store.before = lambda what, path: _raise()  # what is dead changes nothing more
+            raise Crash
+
+    with armed(die), pytest.raises(Crash):
+        upload(saved, PLACE, STORES)
+    store.before = lambda what, path: None
+    assert len(store.objects) >= len(contents(saved))
+    with pytest.raises(SavepointError, match="no complete savepoint"):
+        _fetched(tmp_path)
+    upload(saved, PLACE, STORES)
+    assert _fetched(tmp_path) == contents(saved)
+
+
+def _raise() -> None:
+    raise Crash
 
 
 def _fetched(tmp_path: Path) -> dict[str, bytes]:

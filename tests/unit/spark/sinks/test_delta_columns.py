@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.connectors.delta.column_statistics import Statistics
-from drivetrain.connectors.delta.partition_values import (
+from drivetrain.connectors.delta.delta_table import DeltaTarget
+from drivetrain.connectors.tables.column_statistics import Statistics
+from drivetrain.connectors.tables.partition_values import (
     folder_of,
     require_partitions,
     runs,
     text_of,
     value_of,
 )
-from drivetrain.connectors.delta.table_columns import fit, nullable, require_types, same
-from drivetrain.connectors.delta.table_marks import NOBODY, Marks
+from drivetrain.connectors.tables.table_columns import fit, nullable, require_types, same
+from drivetrain.connectors.tables.table_marks import NOBODY, Marks
 from drivetrain.core.checkpoint.publication import NONE
 from drivetrain.errors import OutputError
 
@@ -115,8 +116,9 @@ def test_a_partitions_value_is_the_same_after_it_was_text(one: tuple[pa.DataType
     assert value_of(text_of(value), kind).as_py() == value
 
 
-def test_an_empty_text_is_null_as_everywhere_in_delta() -> None:
-    assert text_of("") is None
+def test_values_of_partitions_as_text_and_as_folders() -> None:
+    assert text_of("") == ""
+    assert folder_of({"p": ""}) == folder_of({"p": None})
     assert text_of(Decimal("1.50")) == "1.50"
     assert folder_of({}) == ""
     assert folder_of({"a b": "x/y=1 %", "n": None}) == "a%20b=x%2Fy%3D1%20%25/n=__HIVE_DEFAULT_PARTITION__"
@@ -151,7 +153,7 @@ def test_columns_that_cannot_be_partitions_are_refused() -> None:
         with pytest.raises(OutputError, match="cannot divide a table"):
             require_partitions(columns, [name], "t")
     with pytest.raises(OutputError, match="every column is a partition column"):
-        require_partitions(pa.schema([("s", pa.string())]), ["s"], "t")
+        DeltaTarget("t", "t").require_partitions(pa.schema([("s", pa.string())]), ["s"])
     require_partitions(columns, ["s"], "t")
 
 

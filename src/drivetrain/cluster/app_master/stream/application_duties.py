@@ -5,7 +5,7 @@ application is prepared and the registry records it.
 
 Design: the order of the steps. The first executor that joins is asked to `Prepare`; the job starts when all
 executors have joined, or `PATIENCE_MS` later; when all fragments have finished, an executor is asked to
-`Conclude`. Every step may be called at any time, and does nothing before its time; `errands` keeps which
+`Conclude`. Every step may be called at any time, and does nothing before its time; `requests` keeps which
 executor was asked, and which answer counts.
 
 Invariants:
@@ -24,8 +24,8 @@ from typing import Final
 
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
 from drivetrain.cluster.app_master.app_master_messages import Answered
+from drivetrain.cluster.app_master.stream.application_requests import ApplicationRequests
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
-from drivetrain.cluster.app_master.stream.executor_errands import Errands
 from drivetrain.cluster.app_master.stream.running_job import RunningJob
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.applications import ApplicationState
@@ -62,7 +62,7 @@ class Duties:
         self._owner: Final = owner
         self._running: Final = running
         self._checkpoints: Final = checkpoints
-        self.errands: Final = Errands(owner.ask, owner.config[keys.PREPARE_TIMEOUT])
+        self.requests: Final = ApplicationRequests(owner.ask, owner.config[keys.PREPARE_TIMEOUT])
 
     def take_up(self) -> None:
         """Take the next step, if it is due: prepare, start the job, conclude."""
@@ -72,19 +72,19 @@ class Duties:
 
     def prepare(self) -> None:
         """Let an executor prepare the application, unless it is prepared or one is doing so."""
-        owner, ready, errands = self._owner, self._owner.pool.ready, self.errands
+        owner, ready, requests = self._owner, self._owner.pool.ready, self.requests
         is_time = self._running.job.state in (JobState.CREATED, JobState.RUNNING) and owner.end_state is None
-        if errands.prepared or errands.is_under_way or not ready or not is_time:
+        if requests.prepared or requests.is_under_way or not ready or not is_time:
             return
         # If an earlier epoch had prepared, the spec in our launch file would no longer request a new state.
         setup, spec = owner.setup, owner.setup.spec
         prepare = Prepare(setup.app_id, setup.epoch, spec.fresh, spec.replay_from_ms, spec.savepoint)
-        errands.prepare(ready[0], prepare)
+        requests.prepare(ready[0], prepare)
         owner.changed()
 
     def open(self) -> None:
         """Start the job, once the application is prepared and the registry records its new state."""
-        owner, job, prepared = self._owner, self._running.job, self.errands.prepared
+        owner, job, prepared = self._owner, self._running.job, self.requests.prepared
         if prepared is None or owner.end_state is not None or not self._is_known():
             return
         if owner.setup.spec.begins_anew and not owner.is_known_prepared:
@@ -99,7 +99,7 @@ class Duties:
 
     def patience_over(self) -> None:
         """Start with the executors that have joined."""
-        if self.errands.prepared:
+        if self.requests.prepared:
             self._running.perform(self._running.job.open())
 
     def conclude(self) -> None:
@@ -108,7 +108,7 @@ class Duties:
         if not job.executions or job.state is not JobState.RUNNING:
             return
         is_time = all(e.state is ExecutionState.FINISHED for e in job.executions)
-        if not is_time or not ready or self.errands.is_under_way or owner.end_state is not None:
+        if not is_time or not ready or self.requests.is_under_way or owner.end_state is not None:
             return
         if self._is_changing():
             return  # it ends with the fragments; then this is called again
@@ -119,14 +119,14 @@ class Duties:
         message = Conclude(
             owner.setup.epoch, counts, self._running.progress.outputs(), took_ms, FINAL_CLOCK_MS
         )
-        self.errands.conclude(ready[0], message)
+        self.requests.conclude(ready[0], message)
         owner.changed()
 
     def answered(self, answer: Answered) -> None:
         """Handle an executor's answer to `Prepare` or `Conclude`, or its absence."""
         owner, running = self._owner, self._running
-        errand = self.errands.answered(answer)
-        if errand is None or owner.end_state is not None:
+        request = self.requests.answered(answer)
+        if request is None or owner.end_state is not None:
             return
         owner.changed()
         match answer.answer:
@@ -147,7 +147,7 @@ class Duties:
                 running.fail(error, retryable=retryable)
             case _:
                 # It died or does not answer: let another executor try.
-                what, member = errand
+                what, member = request
                 owner.stop_executor(member.id, f"it did not {what}: {answer.why}")
                 self.prepare()
                 self.conclude()

@@ -22,7 +22,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef
 from drivetrain.cluster.app_master.app_master_messages import Answered, Setup
-from drivetrain.cluster.app_master.stream.executor_errands import Ask
+from drivetrain.cluster.app_master.stream.application_requests import Ask
 from drivetrain.cluster.messages.applications import Restart
 
 RESTORE_NEEDED: Final = "restore-needed"
@@ -32,7 +32,7 @@ GO_BACK: Final = "go back"
 _AGAIN_MS: Final = 5_000
 
 
-class GoingBack:
+class RestoreRequest:
     """The return of one application to its checkpoint; `wake(ms)` calls `ask` later."""
 
     def __init__(

@@ -36,7 +36,7 @@ from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort
 from drivetrain.cluster.app_master.stream.executor_stacks import ask_for_stacks
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.app_master.stream.proposed_change import Bring, ProposedChange, bring_from_masters
-from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, GoingBack
+from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, RestoreRequest
 from drivetrain.cluster.app_master.stream.running_job import FRAGMENT, JOB, RunningJob
 from drivetrain.cluster.app_master.stream.stored_versions import StoredVersions
 from drivetrain.cluster.app_master.stream.stream_status import status_of, waiting_for
@@ -104,7 +104,7 @@ class StreamAppMaster(ApplicationMaster):
             lambda: self.end_state is not None,
         )
         self._checkpoints = CheckpointTraffic(self.context, self.setup, self.config, port)
-        self._way_back = GoingBack(
+        self._restore_request = RestoreRequest(
             self.setup, lambda: self.link.leader, self.ask, lambda ms: self.wake(GO_BACK, 0, ms)
         )
         super().pre_start()
@@ -130,7 +130,7 @@ class StreamAppMaster(ApplicationMaster):
     def _begin(self, planned: Planned) -> None:
         if self.end_state is not None:
             return
-        running = RunningJob(self, planned, self._checkpoints, self._way_back.begin, self._conclude)
+        running = RunningJob(self, planned, self._checkpoints, self._restore_request.begin, self._conclude)
         me = Preparer(self.setup.app_id, self.setup.epoch, str(self.context.me.path))
         stored = StoredVersions(planned, self.config, me)
         proposed = ProposedChange(self, running.job, stored, self.bring_code())
@@ -217,9 +217,9 @@ class StreamAppMaster(ApplicationMaster):
             self.context.sender.tell(EndExecutor(self.setup.epoch, why), self.context.me)
 
     def answered(self, answer: Answered) -> None:
-        """Handle an executor's answer to an errand, or the leader's to a restart request."""
+        """Handle an executor's answer to a request, or the leader's to a restart request."""
         if answer.what == GO_BACK:
-            self._way_back.answered(answer)
+            self._restore_request.answered(answer)
         elif self._loaded is not None:
             self._loaded.duties.answered(answer)
             if self.has_prepared() and self.end_state is None:
@@ -253,7 +253,7 @@ class StreamAppMaster(ApplicationMaster):
             return
         running, duties = self._loaded.running, self._loaded.duties
         if what == GO_BACK:
-            self._way_back.ask()
+            self._restore_request.ask()
         elif what == JOB:
             running.perform(running.job.job_due(number))
             self.refill()
@@ -289,7 +289,7 @@ class StreamAppMaster(ApplicationMaster):
 
     def has_prepared(self) -> bool:
         """Whether an executor has prepared the application."""
-        return self._loaded is not None and self._loaded.duties.errands.prepared is not None
+        return self._loaded is not None and self._loaded.duties.requests.prepared is not None
 
     def reported(self) -> None:
         """The registry has the clock and the new state, so that fragments may be deployed."""

@@ -21,7 +21,7 @@ def status_of(
     owner: ApplicationMaster, running: RunningJob, duties: Duties, checkpoints: CheckpointTraffic
 ) -> JobStatus:
     """The status of the application of `owner`."""
-    prepared, progress = duties.errands.prepared, running.progress
+    prepared, progress = duties.requests.prepared, running.progress
     return msgspec.structs.replace(
         owner.base_status(ShownState(running.job.state.value)),
         life=1 if prepared is None else prepared.life,
@@ -33,7 +33,7 @@ def status_of(
         counts=progress.counts(),
         accumulators=progress.accumulators(),
         fraction=progress.fraction(),
-        printed=duties.errands.printed,
+        printed=duties.requests.printed,
         checkpoints=checkpoints.figures,
         checkpoints_now_ms=owner.now_ms,
         disk_free=progress.disk_free,
@@ -43,15 +43,15 @@ def status_of(
 
 def waiting_for(owner: ApplicationMaster, running: RunningJob, duties: Duties) -> str | None:
     """What the application waits for before it can process or end; None while it processes."""
-    job, errands = running.job, duties.errands
+    job, requests = running.job, duties.requests
     match job.state:
         case JobState.RESTARTING:
             return waiting_reasons.RESTART
         case JobState.FAILING | JobState.CANCELLING:
             return waiting_reasons.fragments([e for e in job.executions if not e.is_terminal])
-    if errands.is_under_way:
-        return errands.waiting_for()
-    if errands.prepared is None or not owner.pool.ready:
+    if requests.is_under_way:
+        return requests.waiting_for()
+    if requests.prepared is None or not owner.pool.ready:
         return waiting_reasons.executors(owner.pool)
     if not job.executions or job.is_open:
         return None

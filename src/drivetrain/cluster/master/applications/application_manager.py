@@ -21,7 +21,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.cluster.master.applications.app_masters import AppMasters
-from drivetrain.cluster.master.leader_actor import Officer
+from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
     CodeChecked,
     CodeThere,
@@ -73,7 +73,7 @@ _LINE_CHARACTERS: Final = 400
 _OF_CLIENTS: Final = (Submit, GetApplications, GetApplication, Kill, Restart)
 
 
-class AppManager(Officer):
+class AppManager(LeaderActor):
     """The applications of the leader of `term`; `values` is the registry at the start of the term."""
 
     def __init__(
@@ -88,7 +88,7 @@ class AppManager(Officer):
         code: ActorRef,
     ) -> None:
         self._settings: Final = settings
-        self.office_term = self._term = term
+        self.leading_term = self._term = term
         self._standing: Final = standing
         self._wall_ms: Final = wall_ms
         self._scheduler: Final = scheduler

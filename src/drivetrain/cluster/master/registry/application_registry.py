@@ -27,7 +27,7 @@ from enum import Enum
 from typing import Final
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.cluster.master.leader_actor import Officer
+from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
     Put,
     PutDone,
@@ -79,7 +79,7 @@ class Stage(Enum):
     TRIMMING = "drops tombstones"
 
 
-class RegistryActor(Officer):
+class RegistryActor(LeaderActor):
     """Reads and writes the registry for the leader of `term`; `replica` is this master's own."""
 
     def __init__(
@@ -92,7 +92,7 @@ class RegistryActor(Officer):
         election: ActorRef,
     ) -> None:
         self._settings: Final = settings
-        self.office_term = self._term = term
+        self.leading_term = self._term = term
         self._standing: Final = standing
         self._store: Final = store
         self._replica: Final = replica

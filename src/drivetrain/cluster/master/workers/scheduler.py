@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.cluster.master.leader_actor import Officer
+from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
     FreeSlots,
     GetFreeSlots,
@@ -65,12 +65,12 @@ class WaitingRequest(DelayedOperation):
         self.scheduler.tell(RequestExpired(self.request_id))
 
 
-class Scheduler(Officer):
+class Scheduler(LeaderActor):
     """Allocates the workers' slots for the leader of `term`."""
 
     def __init__(self, settings: MasterSettings, term: int, standing: Standing) -> None:
         self._settings: Final = settings
-        self.office_term = self._term = term
+        self.leading_term = self._term = term
         self._standing: Final = standing
         self._core: Final = SlotScheduler(str(term))
         self._workers: dict[str, WorkerUp] = {}

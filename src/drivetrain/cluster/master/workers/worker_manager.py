@@ -17,7 +17,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Message, Terminated
 from drivetrain.cluster.guarded import answer
-from drivetrain.cluster.master.leader_actor import Officer
+from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
     FreeSlots,
     GetFreeSlots,
@@ -56,7 +56,7 @@ class _Worker:
     memory_free: int = 0
 
 
-class WorkerManager(Officer):
+class WorkerManager(LeaderActor):
     """The workers of the leader of `term`; `wall_ms` reads the wall clock."""
 
     def __init__(
@@ -69,7 +69,7 @@ class WorkerManager(Officer):
         applications: ActorRef,
     ) -> None:
         self._settings: Final = settings
-        self.office_term = self._term = term
+        self.leading_term = self._term = term
         self._standing: Final = standing
         self._wall_ms: Final = wall_ms
         self._scheduler: Final = scheduler

@@ -30,6 +30,7 @@ export interface ApplicationSnapshot {
 export interface ProcessorChange {
   processor: string;
   fate: string;
+  mark: string;
   why: string;
   before: string | null;
   after: string | null;
@@ -40,7 +41,7 @@ export interface PlannedChange {
   can_be_made: boolean;
   verdict: string;
   changes: ProcessorChange[];
-  graph: Graph;
+  graph: ComparedGraph;
 }
 
 export interface Master {
@@ -545,6 +546,24 @@ export interface VersionGraph {
   processors: VersionProcessor[];
 }
 
+export interface ProcessorDifference {
+  processor: string;
+  mark: string;
+  why: string;
+  before: string | null;
+  after: string | null;
+  fragment_before: string | null;
+  fragment_after: string | null;
+  line: string;
+}
+
+export interface VersionDifference {
+  number: number;
+  against: number;
+  processors: ProcessorDifference[];
+  graph: ComparedGraph;
+}
+
 export interface Box {
   x: number;
   y: number;
@@ -614,4 +633,47 @@ export interface Graph {
   channels: GraphChannel[];
   lines: GraphLine[];
   sinks: GraphSink[];
+}
+
+export interface ComparedFragment {
+  fragment: string;
+  mark: string;
+  heading: string;
+  box: Box;
+  panels: Record<string, Box>;
+  stateful: string | null;
+}
+
+export interface ComparedBox {
+  processor: string;
+  fragment: string;
+  mark: string;
+  says: string;
+  label: string;
+  details: string[];
+  line: string;
+  box: Box;
+}
+
+export interface ComparedChannel {
+  channel: string;
+  mark: string;
+  label: string;
+  box: Box;
+}
+
+export interface ComparedLine {
+  mark: string;
+  channel: string | null;
+  path: string;
+}
+
+export interface ComparedGraph {
+  application: string;
+  width: number;
+  height: number;
+  fragments: ComparedFragment[];
+  processors: ComparedBox[];
+  channels: ComparedChannel[];
+  lines: ComparedLine[];
 }

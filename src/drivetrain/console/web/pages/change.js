@@ -5,7 +5,7 @@ import { address, call } from "../lib/api.js";
 import { html, useState } from "../lib/dom.js";
 import { Said } from "../lib/text.js";
 import { begun } from "../parts/actions.js";
-import { GraphView, NO_FIGURES, fateClass } from "../parts/graph_view.js";
+import { ComparedView, MarkWord } from "../parts/compared_view.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
@@ -105,29 +105,14 @@ function Plan({ of, busy, onMake }) {
         ${of.can_be_made ? html`<p><button class="action first" type="button" disabled=${busy !== ""} onClick=${onMake}>${busy === "make" ? "Asking …" : "Make this change"}</button></p>` : null}
       </div>
     <//>
-    <${ChangedGraph} graph=${of.graph} fates=${new Map(changed.map((one) => [one.processor, one.fate]))} />
-  `;
-}
-
-/**
- * A graph in which the processors that a version changes have the colour of what happens to them.
- * @param {{graph: import("../lib/answers").Graph, fates: Map<string, string>}} props
- */
-export function ChangedGraph({ graph, fates }) {
-  const gone = [...fates].filter(([id]) => !graph.processors.some((one) => one.processor === id));
-  return html`
-    <p class="legend">
-      ${[...new Set(fates.values())].map((fate) => html`<span key=${fate} class="fate ${fateClass(fate)}">${fate}</span>`)}
-      ${gone.length ? html`<span>not in the graph any more: <${Said} of=${gone.map(([id]) => id).join(", ")} /></span>` : null}
-    </p>
-    <${GraphView} graph=${graph} live=${NO_FIGURES} at=${null} onSelect=${() => {}} fates=${fates} />
+    <${ComparedView} graph=${of.graph} label="The graph and what changes in it" />
   `;
 }
 
 /** @type {import("../parts/table.js").Column<Change>[]} */
 const COLUMNS = [
   { label: "Processor", heads: true, cell: (one) => html`<${Said} of=${one.processor} class="name" />` },
-  { label: "Fate", cell: (one) => html`<span class="fate ${fateClass(one.fate)}">${one.fate}</span>` },
+  { label: "Fate", cell: (one) => html`<${MarkWord} of=${one.mark} says=${one.fate} />` },
   { label: "Why", class: "wrap", cell: (one) => html`<${Said} of=${one.why} />` },
   { label: "Before", class: "wrap", cell: (one) => html`<${Said} of=${one.before ?? "–"} />` },
   { label: "After", class: "wrap", cell: (one) => html`<${Said} of=${one.after ?? "–"} />` },

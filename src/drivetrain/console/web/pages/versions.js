@@ -6,14 +6,15 @@ import { html, useState } from "../lib/dom.js";
 import { showClock, showCount, showCounted } from "../lib/figures.js";
 import { usePolled } from "../lib/polled.js";
 import { may } from "../lib/session.js";
-import { graph as graphNow, isOver, snapshot } from "../lib/store.js";
+import { isOver, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { AskedToGoBack } from "../parts/actions.js";
 import { Badge } from "../parts/badge.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
-import { ChangedGraph, ChangePanel } from "./change.js";
+import { ChangePanel } from "./change.js";
+import { ComparedPanel } from "./compared.js";
 
 /** @typedef {import("../lib/answers").Version} Version */
 /** @typedef {import("../lib/answers").Versions} Versions */
@@ -33,8 +34,6 @@ export function VersionsPage() {
     app,
   );
   const changes = may("user") && !isOver.value;
-  const inForce = found?.versions.find((one) => one.is_in_force);
-  const fates = new Map(Object.entries(inForce?.changes ?? {}));
   const failed = found?.versions.filter((one) => one.why) ?? [];
   return html`
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
@@ -46,11 +45,7 @@ export function VersionsPage() {
       }
       ${failed.map((one) => html`<p key=${one.number} class="empty">Version ${one.number} failed in <${Said} of=${one.failed_fragment ?? "the application"} />: <${Said} of=${one.why ?? ""} /></p>`)}
     <//>
-    ${
-      inForce && fates.size && graphNow.value
-        ? html`<${Panel} title="What version ${inForce.number} has changed" inside><${ChangedGraph} graph=${graphNow.value} fates=${fates} /><//>`
-        : null
-    }
+    ${found && found.versions.length > 1 ? html`<${ComparedPanel} app=${app} versions=${found.versions} />` : null}
     ${changes ? html`<${ChangePanel} key=${app} app=${app} />` : null}
     ${wanted == null ? null : html`<${AskedToGoBack} key=${wanted} app=${app} number=${wanted} onClose=${() => setWanted(null)} />`}
     ${number == null ? null : html`<${GraphOf} key=${number} app=${app} number=${number} />`}

@@ -2,9 +2,10 @@
 // The graph of an application, live. Everything stands where `drivetrain plan --picture` draws it: the server sends
 // coordinates, so nodes never jump. Nodes are elements of the page, lines are SVG below them.
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/dom.js";
+import { html } from "../lib/dom.js";
 import { showClock, showCount, showRate, showShort, showSpan } from "../lib/figures.js";
 import { visible } from "../lib/text.js";
+import { GraphFrame, spot } from "./graph_frame.js";
 
 /** @typedef {import("../lib/answers").Graph} Graph */
 /** @typedef {import("../lib/answers").Box} Box */
@@ -19,92 +20,36 @@ import { visible } from "../lib/text.js";
  */
 /** @typedef {{kind: "fragment" | "channel" | "processor", id: string}} Node */
 
-const FAR = 0.42; // below this scale only fragments and channels have text
-const STEP = 1.25;
-const LEAST_FITTED = 0.12;
-
 /** The figures of a graph that does not run.
  * @type {Live} */
 export const NO_FIGURES = { fragments: new Map(), channels: new Map(), processors: new Map(), rates: new Map() };
 
-/**
- * The class of the colour of what a version does to a processor.
- * @param {string} fate
- */
-export function fateClass(fate) {
-  return `fate-${fate.replaceAll(" ", "-")}`;
+/** @param {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void}} props */
+export function GraphView({ graph, live, at, onSelect }) {
+  return html`<${GraphFrame} graph=${graph} shown=${at ? boxOf(graph, at) : null} onEscape=${() => onSelect(null)}>
+    <${Frames} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
+    <${Lines} graph=${graph} live=${live} />
+    <${Channels} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
+    <${Processors} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
+  <//>`;
 }
 
 /**
- * `fates` colours the processors that a version changes.
- * @param {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void,
- *   fates?: Map<string, string>}} props
+ * @param {Graph} graph
+ * @param {Node} at
+ * @returns {Box | null}
  */
-export function GraphView({ graph, live, at, onSelect, fates }) {
-  const place = useRef(/** @type {HTMLElement | null} */ (null));
-  const [view, setView] = useState({ x: 0, y: 0, scale: 1, fitted: false });
-  const fit = () => setView(fitted(/** @type {HTMLElement} */ (place.current), graph));
-  useLayoutEffect(fit, [graph]);
-  useEffect(
-    () =>
-      at && place.current
-        ? setView((before) => shownAt(before, /** @type {HTMLElement} */ (place.current), graph, at))
-        : undefined,
-    [at?.id, graph],
-  );
-  const zoom = (/** @type {number} */ factor, /** @type {{x: number, y: number}} */ around) =>
-    setView((before) => zoomed(before, factor, around));
-  const middle = () => ({ x: (place.current?.clientWidth ?? 0) / 2, y: (place.current?.clientHeight ?? 0) / 2 });
-  const hand = handOf(place, setView, zoom);
-  /** @param {KeyboardEvent} event */
-  const onKey = (event) => {
-    const moves = /** @type {Record<string, [number, number]>} */ ({
-      ArrowLeft: [60, 0],
-      ArrowRight: [-60, 0],
-      ArrowUp: [0, 60],
-      ArrowDown: [0, -60],
-    });
-    const move = moves[event.key];
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (move) setView((before) => ({ ...before, x: before.x + move[0], y: before.y + move[1], fitted: false }));
-    else if (event.key === "+" || event.key === "=") zoom(STEP, middle());
-    else if (event.key === "-") zoom(1 / STEP, middle());
-    else if (event.key === "0") fit();
-    else if (event.key === "Escape") onSelect(null);
-    else return;
-    event.preventDefault();
-  };
-  return html`<div class="graph-frame">
-    <div class="graph-tools" role="toolbar" aria-label="Zoom">
-      <button class="icon-button" type="button" aria-label="Zoom in" title="Zoom in (+)" onClick=${() => zoom(STEP, middle())}>+</button>
-      <button class="icon-button" type="button" aria-label="Zoom out" title="Zoom out (-)" onClick=${() => zoom(1 / STEP, middle())}>−</button>
-      <button class="icon-button" type="button" title="Show the whole graph (0)" onClick=${fit}>Fit</button>
-    </div>
-    <div
-      class="graph ${view.scale < FAR ? "far" : ""}"
-      ref=${place}
-      style=${{ height: `${Math.min(1.5 * innerHeight, Math.max(380, graph.height * Math.max(LEAST_FITTED, view.fitted ? view.scale : 1) + 24))}px` }}
-      tabindex="0"
-      role="group"
-      aria-label="Graph of ${visible(graph.application)}. Arrow keys move it, plus and minus zoom, 0 shows all."
-      onKeyDown=${onKey}
-      ...${hand}
-    >
-      <div
-        class="graph-scene"
-        style=${{ width: `${graph.width}px`, height: `${graph.height}px`, transform: `translate(${view.x}px, ${view.y}px) scale(${view.scale})` }}
-      >
-        <${Frames} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
-        <${Lines} graph=${graph} live=${live} />
-        <${Channels} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
-        <${Processors} graph=${graph} live=${live} at=${at} onSelect=${onSelect} fates=${fates} />
-      </div>
-    </div>
-  </div>`;
+function boxOf(graph, at) {
+  const found =
+    at.kind === "fragment"
+      ? graph.fragments.find((one) => one.fragment === at.id)
+      : at.kind === "channel"
+        ? graph.channels.find((one) => one.channel === at.id)
+        : graph.processors.find((one) => one.processor === at.id);
+  return found?.box ?? null;
 }
 
-/** @typedef {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void,
- *   fates?: Map<string, string>}} Drawn */
+/** @typedef {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void}} Drawn */
 
 /** @param {Drawn} props */
 function Frames({ graph, live, at, onSelect }) {
@@ -142,20 +87,19 @@ function trouble(now) {
 }
 
 /** @param {Drawn} props */
-function Processors({ graph, live, at, onSelect, fates }) {
+function Processors({ graph, live, at, onSelect }) {
   const stateful = new Set(graph.fragments.map((one) => one.stateful));
   return graph.processors.map((one) => {
     const now = live.processors.get(one.processor);
     const chosen = at?.kind === "processor" && at.id === one.processor;
-    const fate = fates?.get(one.processor);
-    const classes = `graph-processor how-${one.how} ${stateful.has(one.processor) ? "stateful" : ""} ${chosen ? "chosen" : ""} ${fate ? fateClass(fate) : ""}`;
+    const classes = `graph-processor how-${one.how} ${stateful.has(one.processor) ? "stateful" : ""} ${chosen ? "chosen" : ""}`;
     return html`<button
       key=${`${one.fragment}\n${one.processor}`}
       type="button"
       class=${classes}
       style=${spot(one.box)}
       aria-pressed=${chosen}
-      title=${`${visible(one.processor)}\n${visible(one.line)}${fate ? `\n${fate}` : ""}`}
+      title=${`${visible(one.processor)}\n${visible(one.line)}`}
       onClick=${() => onSelect(chosen ? null : { kind: "processor", id: one.processor })}
     >
       <bdi class="label">${visible(one.label)}</bdi>
@@ -222,116 +166,4 @@ function Lines({ graph, live }) {
 function width(rate, kind) {
   const least = kind === "line" ? 1.3 : 2.2;
   return (least + (rate ? Math.max(0, Math.log10(rate + 1)) * 1.1 : 0)).toFixed(1);
-}
-
-/** @param {Box} box */
-function spot(box) {
-  return { left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, height: `${box.height}px` };
-}
-
-// -- moving and zooming ---------------------------------------------------------------------------------
-
-/** @typedef {{x: number, y: number, scale: number, fitted: boolean}} View */
-
-/**
- * @param {HTMLElement} box
- * @param {Graph} graph
- * @returns {View}
- */
-function fitted(box, graph) {
-  // A graph of hundreds of fragments would become a stripe: its middle is shown instead.
-  const scale = Math.max(LEAST_FITTED, Math.min(1, (box.clientWidth - 24) / graph.width));
-  return { scale, x: (box.clientWidth - graph.width * scale) / 2, y: 12, fitted: true };
-}
-
-/**
- * @param {View} before
- * @param {number} factor
- * @param {{x: number, y: number}} around
- * @returns {View}
- */
-function zoomed(before, factor, around) {
-  const scale = Math.min(3, Math.max(0.05, before.scale * factor));
-  const grown = scale / before.scale;
-  return {
-    scale,
-    x: around.x - (around.x - before.x) * grown,
-    y: around.y - (around.y - before.y) * grown,
-    fitted: false,
-  };
-}
-
-/**
- * The view that shows a node that it does not show yet.
- * @param {View} before
- * @param {HTMLElement} place
- * @param {Graph} graph
- * @param {Node} at
- * @returns {View}
- */
-function shownAt(before, place, graph, at) {
-  const box =
-    at.kind === "fragment"
-      ? graph.fragments.find((one) => one.fragment === at.id)?.box
-      : at.kind === "channel"
-        ? graph.channels.find((one) => one.channel === at.id)?.box
-        : graph.processors.find((one) => one.processor === at.id)?.box;
-  if (!box) return before;
-  const scale = Math.max(before.scale, 0.6);
-  const [left, top] = [box.x * before.scale + before.x, box.y * before.scale + before.y];
-  const inside =
-    left >= 0 &&
-    top >= 0 &&
-    left + box.width * before.scale <= place.clientWidth &&
-    top + box.height * before.scale <= place.clientHeight;
-  if (inside && scale === before.scale) return before;
-  return {
-    scale,
-    x: place.clientWidth / 2 - (box.x + box.width / 2) * scale,
-    y: place.clientHeight / 2 - (box.y + Math.min(box.height, 200) / 2) * scale,
-    fitted: false,
-  };
-}
-
-/**
- * Dragging with a pointer moves, the wheel with Ctrl zooms, two fingers on a touchpad do either.
- * @param {{current: HTMLElement | null}} place
- * @param {(change: (before: View) => View) => void} setView
- * @param {(factor: number, around: {x: number, y: number}) => void} zoom
- */
-function handOf(place, setView, zoom) {
-  const held = useRef(/** @type {{x: number, y: number} | null} */ (null));
-  useEffect(() => {
-    const box = place.current;
-    if (!box) return undefined;
-    /** @param {WheelEvent} event */
-    const onWheel = (event) => {
-      if (!event.ctrlKey && !event.metaKey) return; // the page scrolls as usual
-      event.preventDefault(); // which a listener of Preact, being passive, could not
-      const at = box.getBoundingClientRect();
-      zoom(Math.exp(-event.deltaY / 300), { x: event.clientX - at.left, y: event.clientY - at.top });
-    };
-    box.addEventListener("wheel", onWheel, { passive: false });
-    return () => box.removeEventListener("wheel", onWheel);
-  }, []);
-  return {
-    onPointerDown: (/** @type {PointerEvent} */ event) => {
-      if (event.button !== 0 || /** @type {Element} */ (event.target).closest("button")) return;
-      held.current = { x: event.clientX, y: event.clientY };
-      place.current?.setPointerCapture(event.pointerId);
-    },
-    onPointerMove: (/** @type {PointerEvent} */ event) => {
-      const from = held.current;
-      if (!from) return;
-      held.current = { x: event.clientX, y: event.clientY };
-      setView((before) => ({
-        ...before,
-        x: before.x + event.clientX - from.x,
-        y: before.y + event.clientY - from.y,
-        fitted: false,
-      }));
-    },
-    onPointerUp: () => (held.current = null),
-    onPointerCancel: () => (held.current = null),
-  };
 }

@@ -1,11 +1,11 @@
-"""Errands: requests to one executor on behalf of the whole application, to prepare it and to conclude it.
+"""Requests to one executor on behalf of the whole application, to prepare it and to conclude it.
 
 Problem: an executor may die or never answer, and its answer may arrive after another one was asked.
 
-Design: one errand is under way at a time; each has a number, and only the answer to the latest counts.
+Design: one request is under way at a time; each has a number, and only the answer to the latest counts.
 
 Invariants:
-1. At most one executor has an errand that counts.
+1. At most one executor has a request that counts.
 2. The application is prepared once an executor has answered so, and remains prepared.
 
 Called by `application_duties`, which chooses executors and acts on the outcome.
@@ -26,16 +26,16 @@ Ask: TypeAlias = Callable[[str, int, ActorRef, Message, int], None]
 """As `ApplicationMaster.ask`."""
 
 
-class Errands:
-    """The errands of one application; `timeout_ms` is how long each may take."""
+class ApplicationRequests:
+    """The requests for one application; `timeout_ms` is how long each may take."""
 
     def __init__(self, ask: Ask, timeout_ms: int) -> None:
         self._ask: Final = ask
         self._timeout_ms: Final = timeout_ms
-        self._member: Member | None = None  # the executor of the errand under way
+        self._member: Member | None = None  # the executor of the request under way
         self._what = ""
         self._number = 0
-        self._helpers: set[str] = set()  # executors that have had an errand: Spark runs there
+        self._helpers: set[str] = set()  # executors that have had a request: Spark runs there
         self.prepared: Prepared | None = None
         """The answer of the executor that prepared the application; None before."""
         self.printed = ""
@@ -43,7 +43,7 @@ class Errands:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an executor has an errand now."""
+        """Whether an executor has a request now."""
         return self._member is not None
 
     def prepare(self, member: Member, message: Prepare) -> None:
@@ -55,7 +55,7 @@ class Errands:
         self._send("conclude", member, message)
 
     def answered(self, answer: Answered) -> tuple[str, Member] | None:
-        """Handle an answer; returns its errand and executor, None when it no longer counts."""
+        """Handle an answer; returns its request and executor, None when it no longer counts."""
         member = self._member
         if answer.number != self._number or member is None:
             return None
@@ -70,7 +70,7 @@ class Errands:
         return self._what, member
 
     def waiting_for(self) -> str | None:
-        """What the application waits for while an errand is under way; else None."""
+        """What the application waits for while a request is under way; else None."""
         if self._member is None:
             return None
         if self._what == "prepare":

@@ -1,4 +1,4 @@
-"""The Delta sink: rows in a table, once, whichever process dies, and whichever is taken for dead and is not.
+"""Sinks of tables: rows arrive once, whichever process dies, and whichever is taken for dead and is not.
 
 The problem: a batch is computed by Spark, and becomes visible by a commit of the table, to which others
 commit, too: other applications, and compactions.
@@ -16,7 +16,10 @@ Invariants:
 1. A batch is published, completely, exactly if the table's marks say so.
 2. The table is created, and gets columns, before a batch is prepared; a batch that does not fit fails first.
 
-Called by the engine. Source: Delta's protocol; the idempotent writes of its streaming sinks.
+The formats of tables differ in their `TableTarget`.
+
+Called by the engine; opened by the connectors of Delta and Iceberg tables. Source: Delta's protocol; the
+idempotent writes of its streaming sinks.
 """
 
 from __future__ import annotations
@@ -24,35 +27,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from drivetrain.api.delta_sink import DeltaSink
+from drivetrain.api.partition_names import partition_name
 from drivetrain.api.sinks import Guarantee
-from drivetrain.connectors.delta.appended_files import AppendedFiles, DamagedError
-from drivetrain.connectors.delta.delta_table import (
-    ConflictError,
-    DeltaTarget,
-    arrow_schema,
-    require_appendable,
-)
-from drivetrain.connectors.delta.partition_values import require_partitions
-from drivetrain.connectors.delta.table_columns import Fit, fit, nullable, require_types
-from drivetrain.connectors.delta.table_marks import NOBODY, Marks
-from drivetrain.connectors.delta.upserted_rows import UpsertedRows
+from drivetrain.api.table_declaration import TableSink
 from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.outbox import Outbox
+from drivetrain.connectors.tables.appended_files import AppendedFiles, DamagedError
+from drivetrain.connectors.tables.table_columns import Fit, fit, nullable, require_types
+from drivetrain.connectors.tables.table_marks import NOBODY, Marks
+from drivetrain.connectors.tables.table_target import ConflictError, TableTarget
+from drivetrain.connectors.tables.upserted_rows import UpsertedRows
 from drivetrain.core.checkpoint.publication import NONE
 from drivetrain.errors import OutputError
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-log = logging.getLogger("drivetrain.delta")
+log = logging.getLogger("drivetrain.tables")
 
 Result = TypeVar("Result")
 
@@ -60,18 +57,18 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
 
-class DeltaSinkWriter:
-    """Writes the batches of one Delta sink; see the module docstring."""
+class TableSinkWriter:
+    """Writes the batches of one sink into a table; see the module docstring."""
 
     guarantee: Guarantee = "exactly once"
 
-    def __init__(self, sink: DeltaSink, context: SinkContext) -> None:
+    def __init__(self, sink: TableSink, context: SinkContext, target: TableTarget) -> None:
         self._sink = sink
         self._context = context
-        self._target = DeltaTarget(sink.path, sink.name)
+        self._target = target
         self._outbox = Outbox(context.state_dir, context.sink_id)
-        self._appended = AppendedFiles(self._target, context.state_dir, context.sink_id, sink.name)
-        self._upserted = UpsertedRows(self._target, self._outbox, sink.key, sink.newest, sink.name)
+        self._appended = AppendedFiles(target, context.state_dir, context.sink_id)
+        self._upserted = UpsertedRows(target, self._outbox, sink.key, sink.newest)
         self._schema: StructType | None = None
         self._last: int | None = None
         """The last published batch, as far as this process knows; None until it has looked."""
@@ -81,7 +78,7 @@ class DeltaSinkWriter:
     @property
     def group(self) -> str:
         """The table and this sink: tables have no commits in common, nor have two sinks of one table."""
-        return f"delta:{self._target.directory}#{self._context.sink_id}"
+        return f"{self._sink.kind}:{self._target.identity}#{self._context.sink_id}"
 
     # -- before anything runs --------------------------------------------------------------------------
 
@@ -89,9 +86,9 @@ class DeltaSinkWriter:
         """Raise unless the table can be ours, or can be created, and our rows belong to this state."""
         table = self._target.refreshed()
         if table is None:
-            self._target.require_writable()
+            self._target.require_creatable()
         else:
-            require_appendable(table, self._sink.name)
+            self._target.require_appendable(table)
             self._require_partitions(table)
             self._published(table)
 
@@ -102,7 +99,7 @@ class DeltaSinkWriter:
             raise OutputError(
                 "the table has rows of this application, which cannot be distinguished from others",
                 where=self._sink.name,
-                got=f"batches up to {table.transaction_version(self._marks().batch)} were published",
+                got=f"batches up to {self._target.mark(table, self._marks().batch)} were published",
                 remedy='choose what --fresh does with them: on_fresh="empty" in the sink removes all rows of '
                 'the table, on_fresh="keep" leaves them',
             )
@@ -155,7 +152,7 @@ class DeltaSinkWriter:
         self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
     ) -> dict[str, int]:
         """Commit the prepared batches of each sink up to its last one; the group has one sink."""
-        group = cast("Mapping[str, DeltaSinkWriter]", sinks)
+        group = cast("Mapping[str, TableSinkWriter]", sinks)
         return {id: sink._publish(last[id]) for id, sink in group.items() if id in last}
 
     # -- implementation --------------------------------------------------------------------------------
@@ -164,16 +161,19 @@ class DeltaSinkWriter:
         waiting = [batch for batch in self.prepared() if batch <= last]
         if not waiting:
             return 0
-        rows, left, before = self._repeated(lambda: self._commit(waiting))
+        table, rows, left, before = self._repeated(lambda: self._commit(waiting))
         names = self._appended.names(left) if self._sink.mode == "append" else set()
         for batch in waiting:
             self._drop(batch, committed=batch in left)
         if left and self._sink.mode == "append":
-            self._appended.clean(before, left[-1], names, self._marks().token)
+            self._appended.clean(table, before, left[-1], names, self._marks().token)
         return rows
 
-    def _commit(self, waiting: list[int]) -> tuple[int, list[int], int]:
-        """Commit the batches that are not published: their rows, which they are, and the last before them."""
+    def _commit(self, waiting: list[int]) -> tuple[Any, int, list[int], int]:
+        """Commit the batches that are not published.
+
+        Returns the table, their rows, which batches they are, and the last before them.
+        """
         table = self._target.refreshed()
         if table is None:
             raise OutputError(
@@ -185,7 +185,7 @@ class DeltaSinkWriter:
         before = self._published(table)
         left = [batch for batch in waiting if batch > before]
         if not left:
-            return 0, [], before
+            return table, 0, [], before
         how = self._appended if self._sink.mode == "append" else self._upserted
         try:
             rows = how.commit(table, left, self._marks().after(left[-1]))
@@ -195,7 +195,7 @@ class DeltaSinkWriter:
                 raise ConflictError("another process has published the batch") from None
             raise
         self._last, self._had = left[-1], True
-        return rows, left, before
+        return table, rows, left, before
 
     def _repeated(self, work: Callable[[], Result]) -> Result:
         """The result of `work`, which is done again while commits of others come first."""
@@ -211,25 +211,26 @@ class DeltaSinkWriter:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _fit(self, schema: StructType) -> tuple[DeltaTable, Fit]:
+    def _fit(self, schema: StructType) -> tuple[Any, Fit]:
         """The table, created if it is missing, and how rows of this schema are written to it."""
         sink = self._sink
         columns = to_arrow_schema(schema, timezone="UTC")
         if self._schema != schema:
-            require_columns(columns.names, sink.partition_by, sink.name, "partition_by=")
+            divided = [partition_name(one).column for one in sink.partition_by]
+            require_columns(columns.names, divided, sink.name, "partition_by=")
             require_columns(columns.names, sink.key, sink.name, "key=")
             require_columns(columns.names, [sink.newest] if sink.newest else [], sink.name, "newest=")
-            require_partitions(columns, sink.partition_by, sink.name)
+            self._target.require_partitions(columns, sink.partition_by)
             require_types(columns, sink.name)
             self._schema = schema
 
-        def fitted() -> tuple[DeltaTable, Fit]:
+        def fitted() -> tuple[Any, Fit]:
             table = self._target.refreshed()
             if table is None:
                 table = self._target.create(nullable(columns), sink.partition_by)
-            require_appendable(table, sink.name)
+            self._target.require_appendable(table)
             self._require_partitions(table)
-            found = fit(columns, arrow_schema(table), sink.name, evolve=sink.evolve)
+            found = fit(columns, self._target.columns(table), sink.name, evolve=sink.evolve)
             if found.added:
                 self._target.add_columns(table, found.added)
                 return fitted()
@@ -237,8 +238,8 @@ class DeltaSinkWriter:
 
         return self._repeated(fitted)
 
-    def _require_partitions(self, table: DeltaTable) -> None:
-        wanted, found = self._sink.partition_by, tuple(table.metadata().partition_columns)
+    def _require_partitions(self, table: Any) -> None:
+        wanted, found = self._sink.partition_by, self._target.partitions(table)
         if wanted and wanted != found:
             raise OutputError(
                 "the table has other partitions",
@@ -248,18 +249,18 @@ class DeltaSinkWriter:
                 remedy="leave partition_by out of the sink, which then follows the table",
             )
 
-    def _published(self, table: DeltaTable) -> int:
+    def _published(self, table: Any) -> int:
         """The last batch that this sink has published, in this state; raises `OutputError`."""
         marks = self._marks()
-        owner, batch = table.transaction_version(marks.owner), table.transaction_version(marks.batch)
+        owner, batch = self._target.mark(table, marks.owner), self._target.mark(table, marks.batch)
         may_mix = self._sink.mode == "upsert"
         found = marks.published(owner, batch, self._sink.name, may_mix=may_mix, had=self._had)
         self._last, self._had = found, found > NONE
         return found
 
-    def _is_marked(self, table: DeltaTable) -> bool:
+    def _is_marked(self, table: Any) -> bool:
         marks = self._marks()
-        return table.transaction_version(marks.owner) not in (None, NOBODY)
+        return self._target.mark(table, marks.owner) not in (None, NOBODY)
 
     def _marks(self) -> Marks:
         if self._token is None:

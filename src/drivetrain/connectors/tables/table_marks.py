@@ -4,20 +4,21 @@ The problem: a batch may run again after a crash, in the same process or another
 it first may still be alive and commit late. And a state that was deleted numbers its batches from the
 beginning.
 
-The design: a commit of a sink sets two of the table's application transactions, together with its rows:
+The design: a commit of a sink sets two numbers of the table, together with its rows:
 
     drivetrain/<application>/<sink>/owner    a number of the state that publishes; 0: nobody
     drivetrain/<application>/<sink>/batch    the last published batch
 
-Delta refuses a commit if one since the version that it looked at has set the same ones. So of two processes
-that commit batch 7, one is refused, looks again, and finds it published.
+They are application transactions in Delta Lake, and properties in Iceberg. A commit is refused if one since
+the version that it looked at has set the same ones. So of two processes that commit batch 7, one is refused,
+looks again, and finds it published.
 
 Invariants:
 
 1. Batches of one state are published in growing order, each once.
 2. A sink never silently adds to rows of another state of its application.
 
-Called by the sink of Delta tables. Source: "Transaction Identifiers" in Delta's protocol.
+Called by the sinks of tables. Source: "Transaction Identifiers" in Delta's protocol.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ from drivetrain.core.checkpoint.publication import NONE
 from drivetrain.errors import OutputError
 
 NOBODY = 0
+_PREFIX = "drivetrain/"
+
+
+def is_mark(name: str) -> bool:
+    """Whether a property of a table is a mark of some sink."""
+    return name.startswith(_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -41,12 +48,12 @@ class Marks:
     @property
     def owner(self) -> str:
         """The name of the owner's mark."""
-        return f"drivetrain/{self.application}/{self.sink}/owner"
+        return f"{_PREFIX}{self.application}/{self.sink}/owner"
 
     @property
     def batch(self) -> str:
         """The name of the batch's mark."""
-        return f"drivetrain/{self.application}/{self.sink}/batch"
+        return f"{_PREFIX}{self.application}/{self.sink}/batch"
 
     @property
     def number(self) -> int:

@@ -1,4 +1,4 @@
-"""Delta tables that real batches are written to: values of every type, and an application that is killed."""
+"""Tables that real batches are written to: values of every type, and an application that is killed."""
 
 from __future__ import annotations
 
@@ -40,16 +40,25 @@ def opened(directory: Path, table: str = "table", **how: Any) -> Any:
     )
 
 
+def opened_iceberg(directory: Path, **how: Any) -> Any:
+    lake = {"uri": f"sqlite:///{directory}/lake.db", "warehouse": f"file://{directory}/lake"}
+    sink = sinks.iceberg("bank.table", catalog="lake", options=lake, **how)
+    return open_sink(sink, SinkContext("app-1", "a", str(directory / "state" / "lake")))
+
+
 @pytest.mark.parametrize("by", ["the driver", "tasks"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_values_of_every_type_arrive(
-    spark: SparkSession, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, kind: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by == "tasks":
         monkeypatch.setattr(small_batches, "small_table", lambda _: None)
-    writer = opened(tmp_path)
+    writer = opened(tmp_path) if kind == "delta" else opened_iceberg(tmp_path)
     writer.validate()
     assert writer.write(spark.sql(EVERY_TYPE), 0) == 2
-    first, second = pl.read_delta(str(tmp_path / "table")).sort("whole", nulls_last=True).rows()
+    read = {"delta": lambda: pl.read_delta(str(tmp_path / "table"))}
+    found = read.get(kind, lambda: _read_iceberg(tmp_path, "table"))()
+    first, second = found.sort("whole", nulls_last=True).rows()
     instant = dt.datetime(2024, 2, 29, 23, 59, 59, 123456, UTC)
     wall, day = dt.datetime(2024, 2, 29, 12), dt.date(1969, 12, 31)  # noqa: DTZ001 - a time without a zone
     wanted = [1, 2, 3, 4, 1.5, 2.5, Decimal("12.340"), 'naïve "quoted", \n', "", b"\x00\xff\\", True]
@@ -76,6 +85,9 @@ def test_a_large_batch_is_written_by_the_workers_in_partitions(
         (i, f"p {i % 3}" if i % 3 else None, start + dt.timedelta(seconds=1.5 * (i % 2))) for i in range(9)
     ]
     assert found.select("id", "p", "at").sort("id").head(9).rows() == wanted
+    lake = opened_iceberg(tmp_path, partition_by=["p", "hour(at)"])
+    assert lake.write(df, 0) == 20_000
+    assert _read_iceberg(tmp_path, "table").sort("id").equals(found.select("id", "p", "at").sort("id"))
     with pytest.raises(OutputError, match="no equivalent for the type of the column span"):
         writer.write(spark.sql("select 'x' as p, timestamp '2024-01-01' as at, interval '1' day as span"), 1)
 
@@ -110,6 +122,11 @@ transfers = app.read(
 totals = transfers.group_by("account").aggregate(step="totals", cents=agg.sum("cents"))
 transfers.sink(sinks.delta(here / "ledger", partition_by="account"), name="to_ledger")
 totals.sink(sinks.delta(here / "totals", mode="upsert", key="account"), name="to_totals")
+lake = {{"uri": f"sqlite:///{{here}}/lake.db", "warehouse": f"file://{{here}}/lake"}}
+by = ["account", "hour(ts)"]
+transfers.sink(sinks.iceberg("bank.ledger", catalog="lake", options=lake, partition_by=by), name="to_lake")
+last = sinks.iceberg("bank.totals", catalog="lake", options=lake, mode="upsert", key="account")
+totals.sink(last, name="to_lake_totals")
 """
 
 
@@ -130,10 +147,23 @@ def test_an_application_that_is_killed_after_a_commit_fills_its_tables_exactly(t
     totals = pl.read_delta(str(tmp_path / "totals"))
     assert dict(totals.select("account", "cents").rows()) == wanted
     assert totals.height == 5
+    ledger, totals = (_read_iceberg(tmp_path, name) for name in ("ledger", "totals"))
+    assert sorted(ledger["id"].to_list()) == list(range(ROWS))
+    assert ledger.select((pl.col("account") == pl.format("a{}", pl.col("id") % 5)).all()).item()
+    assert sorted(totals.select("account", "cents").rows()) == sorted(wanted.items())
     _requires_rows_of_the_ledger_as_a_stream(tmp_path)
     refused = CliRunner().invoke(app, ["run", str(file), *more, "--fresh"])
     assert refused.exit_code == 2
     assert "cannot be distinguished" in refused.output
+
+
+def _read_iceberg(directory: Path, name: str) -> pl.DataFrame:
+    """The rows of a table, by Polars' own reader."""
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("lake", uri=f"sqlite:///{directory}/lake.db", warehouse=f"file://{directory}/lake")
+    place = catalog.load_table(f"bank.{name}").metadata_location
+    return pl.scan_iceberg(place, reader_override="native").collect()
 
 
 READING = """

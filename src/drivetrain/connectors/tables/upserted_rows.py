@@ -1,7 +1,7 @@
 """Batches that wait to be merged into a table by key.
 
-The problem: a row replaces the one with its key, so files of new rows alone are not enough: the table's
-library rewrites the files with the rows that are replaced, in one commit.
+The problem: a row replaces the one with its key, so files of new rows alone are not enough: files
+with rows that are replaced are written again, in one commit.
 
 The design: a batch waits in the sink's outbox, as Arrow files. Publishing reads the batches into the driver,
 keeps one row for each key, and has the library merge them. So the batches of one publication must fit into
@@ -11,28 +11,27 @@ Invariants:
 
 1. Of several rows with a key, the one with the largest `newest` counts, and among equals the last.
 
-Called by the sink of Delta tables.
+Called by the sinks of tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.connectors.delta.delta_table import DeltaTarget, arrow_schema
-from drivetrain.connectors.delta.table_columns import fit
 from drivetrain.connectors.outbox import Outbox
+from drivetrain.connectors.tables.table_columns import fit
+from drivetrain.connectors.tables.table_target import TableTarget
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
 _PLACE = "__place"
@@ -41,14 +40,11 @@ _PLACE = "__place"
 class UpsertedRows:
     """The batches of one sink that wait to be merged into a table."""
 
-    def __init__(
-        self, target: DeltaTarget, outbox: Outbox, key: Sequence[str], newest: str | None, where: str
-    ) -> None:
+    def __init__(self, target: TableTarget, outbox: Outbox, key: Sequence[str], newest: str | None) -> None:
         self._target = target
         self._outbox = outbox
         self._key = tuple(key)
         self._newest = newest
-        self._where = where
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
         """Keep the rows of a batch in place of an earlier try; returns their number."""
@@ -67,10 +63,10 @@ class UpsertedRows:
             self._outbox.drop(batch_id)
         return staged.rows
 
-    def commit(self, table: DeltaTable, batches: Sequence[int], marks: Mapping[str, int]) -> int:
+    def commit(self, table: Any, batches: Sequence[int], marks: Mapping[str, int]) -> int:
         """Merge the rows of the batches into the table in one commit, with marks; returns their number."""
         rows = pa.concat_tables([self._read(id) for id in batches])
-        columns = fit(rows.schema, arrow_schema(table), self._where, evolve=False).columns
+        columns = fit(rows.schema, self._target.columns(table), self._target.where, evolve=False).columns
         last = last_of_each(rows, self._key, self._newest).cast(columns)
         reached(CrashPoint.IN_TRANSACTION)
         self._target.merge(table, last, self._key, marks)
@@ -87,7 +83,7 @@ class UpsertedRows:
             if messages.column(name).null_count:
                 raise OutputError(
                     "rows are replaced by key, but some rows have no key",
-                    where=self._where,
+                    where=self._target.where,
                     expected=f"a value in each of {', '.join(self._key)}",
                     got=f"{messages.column(name).null_count} of {messages.num_rows} rows have null in {name}",
                     remedy="filter such rows out before the sink, or choose another key",

@@ -9,7 +9,7 @@ import pytest
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.app_master.app_master_messages import Answered, Setup
-from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, GoingBack
+from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, RestoreRequest
 from drivetrain.cluster.messages.applications import ApplicationSpec, FoundApplication, Restart
 from drivetrain.config import Config
 
@@ -34,10 +34,10 @@ class World:
         self.delays += 1
 
 
-def way_back(world: World) -> GoingBack:
+def way_back(world: World) -> RestoreRequest:
     spec: Any = ApplicationSpec
     setup = Setup("app-1", 3, spec, (), Config(), "", lambda: 0, world.lines.append)
-    return GoingBack(setup, lambda: world.leader, world.ask, world.wake)
+    return RestoreRequest(setup, lambda: world.leader, world.ask, world.wake)
 
 
 def test_the_leader_is_asked_once_for_this_epoch() -> None:

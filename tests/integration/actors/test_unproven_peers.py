@@ -98,7 +98,7 @@ def test_garbage_within_a_session_ends_the_connection_and_a_new_one_is_made(tmp_
 
 def test_connections_that_say_nothing_are_closed_and_do_not_keep_others_out(tmp_path: Path) -> None:
     async def main() -> None:
-        async with child(tmp_path, max_strangers=10) as other, system() as here:
+        async with child(tmp_path, max_handshakes=10) as other, system() as here:
             silent = [await asyncio.open_connection("127.0.0.1", other.port) for _ in range(30)]
             # Half a frame, and then nothing.
             silent[0][1].write(hello_to(other)[:20])

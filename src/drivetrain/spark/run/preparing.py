@@ -1,0 +1,247 @@
+"""Prepares an application for this process before its first batch, and concludes it.
+
+Problem: everything of an application has to be checked before anything of it is written, by one process, even
+if several run its fragments.
+
+Design: `prepare` processes all of the application: it compiles every fragment and checks every source and
+sink before the application's state begins. Only one process does that. Others `join`: of the fragments that
+they do not run they need only the schemas of the channels, which are stored in the state directory. Both
+return an `Execution`.
+
+What if we die here: `prepare` leaves nothing that counts before `begin`, at its end.
+
+Invariants:
+
+1. Nothing is written to a sink or a channel before every fragment has compiled.
+
+Called by `embedded` and by the cluster's executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from drivetrain.api.written_out import notice, written_out
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.connectors.opening import check_source
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.plan.plan import Plan
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others, opened_savepoint
+from drivetrain.spark.checkpoints.restoring import restore_lost
+from drivetrain.spark.connector.publishing import publish_prepared
+from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.graph_code import code_if_possible
+from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
+from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
+from drivetrain.spark.run.host import SPARK, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivetrain.api.application import Application
+    from drivetrain.config import Config
+    from drivetrain.core.job.run_progress import RunResult
+    from drivetrain.runtime.run_directory import RunDirectory
+    from drivetrain.spark.connector.sink import SinkWriter
+
+
+from drivetrain.spark.run.execution import Execution
+
+
+def prepare(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    *,
+    fresh: bool = False,
+    replay_from_ms: int | None = None,
+    savepoint: str | None = None,
+    flow: FlowBook | None = None,
+    host: Host = SPARK,
+    version: GraphVersion | None = None,
+) -> Execution:
+    """Compile everything, check every source and sink, and create the state; nothing runs yet.
+
+    This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
+    `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
+    from the savepoint at that place. `version` is the record of the plan, if there is one. Raises the
+    application's first error: then a first run leaves no state, and an earlier life stays.
+    """
+    with opened_savepoint(
+        savepoint, plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms
+    ) as saved:
+        return _begun(
+            plan, rundir, config, flow, host, version, saved, fresh=fresh, replay_from_ms=replay_from_ms
+        )
+
+
+def _begun(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    flow: FlowBook | None,
+    host: Host,
+    version: GraphVersion | None,
+    saved: OpenedSavepoint | None,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None,
+) -> Execution:
+    if replay_from_ms is not None:
+        replay_from(plan.graph, replay_from_ms)  # before anything is deleted
+        if not fresh:
+            rundir.make_aside(replay_from_ms)
+    version = version or version_of(plan, fingerprint)
+    is_cleared = fresh or saved is not None
+    code = None
+    if is_cleared or not rundir.versions.has_code_of(version):
+        # First: what is compiled may hold options with their secrets, which must not be written.
+        code = code_if_possible(plan.graph)
+    try:
+        execution = _prepared(
+            plan, rundir, config, flow, host, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
+        )
+        execution.record = rundir.begin(plan, version, code)
+        CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
+    except BaseException:
+        rundir.give_up_aside()
+        if rundir.is_taken_over:
+            rundir.clear()
+        raise
+    if saved is not None:
+        rundir.taken_over()
+    return execution
+
+
+def _prepared(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    flow: FlowBook | None,
+    host: Host,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None,
+    saved: OpenedSavepoint | None,
+) -> Execution:
+    sinks = open_sinks(plan, rundir, config)
+    if fresh:
+        _forget(rundir, sinks)
+        if replay_from_ms is not None:
+            rundir.make_aside(replay_from_ms)
+    if saved is not None:
+        rundir.take_over(saved.manifest.life.elsewhere())
+        saved.bring_into(plan, rundir)
+        sinks = open_sinks(plan, rundir, config)
+    rundir.refuse_another_graph(plan)
+    first_run = not rundir.started
+    if first_run or replay_from_ms is not None:
+        _validate_sources(plan, config)
+    for sink in sinks.values():
+        sink.validate()
+    if saved is not None:
+        abort_others(sinks)
+    restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
+    execution = _started(plan, rundir, config, sinks, flow, host)
+    execution.notices += map(notice, written_out(plan.graph, config))
+    if restored is not None:
+        execution.notices.append(restored)
+    if saved is not None:
+        parts = int(execution.engine.spark.conf.get("spark.sql.shuffle.partitions", "2"))
+        execution.notices.append(saved.notice(parts))
+    try:
+        execution.compile_all()
+    except BaseException:
+        if first_run:
+            rundir.clear()  # nothing has run: the next try lists its inputs again
+        raise
+    return execution
+
+
+def _forget(rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> None:
+    """Delete the state and the results."""
+    for sink in sinks.values():
+        sink.check_fresh()
+    # The state first: a state without its results would continue, results without a state are refused.
+    rundir.clear()
+    for sink in sinks.values():
+        sink.fresh()
+
+
+def _settled(
+    plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter], *, life_ends: bool
+) -> str | None:
+    """Publish or restore what earlier runs had prepared; returns a notice for the user, if any."""
+    if life_ends:
+        publish_prepared(sinks)  # the new life does not compute the results of this one again
+    if makes_checkpoints(plan, config):
+        return restore_lost(plan, rundir, sinks)
+    if CheckpointFiles(rundir.home).transaction() is not None:
+        publish_prepared(sinks)  # prepared while checkpoints were on; now each batch is published separately
+    return None
+
+
+def _validate_sources(plan: Plan, config: Config) -> None:
+    """Raise errors that can be found without Spark, at once. Later runs use the inputs that they listed."""
+    for node in plan.graph.nodes.values():
+        if node.operation.any_source is not None:
+            check_source(node.operation.any_source, config)
+
+
+def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook, host: Host = SPARK) -> Execution:
+    """An application that another process has prepared (`rundir.preparation`); `rundir` is shared."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config), flow, host)
+    for id, schema in rundir.preparation.schemas.items():
+        execution.context.schemas[id] = StructType.fromJson(schema)
+    return execution
+
+
+def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
+    """Compile everything, to have Spark analyse it; `rundir` is a scratch directory."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
+    execution.compile_all()
+    return execution.context
+
+
+def printed_by_hooks(application: Application, result: RunResult) -> str:
+    """Call the `when_finished` hooks of an application; returns their output. Raises their errors."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        application.call_finish_hooks(result)
+    return printed.getvalue()
+
+
+def finish(rundir: RunDirectory, result: RunResult) -> None:
+    """Record in the state directory that the application has finished."""
+    rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
+
+
+def _started(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    sinks: OpenSinks,
+    flow: FlowBook | None = None,
+    host: Host = SPARK,
+) -> Execution:
+    engine = host.engine(plan, config)
+    replay = replay_in(plan.graph, rundir.life)
+    context = CompileContext(
+        engine.spark,
+        plan,
+        rundir,
+        config,
+        run_id=uuid.uuid4().hex,
+        replay=replay,
+        transactional=makes_checkpoints(plan, config),
+    )
+    return Execution(context, engine, sinks, flow or FlowBook(config), host.part)
