@@ -26,6 +26,7 @@ from drivetrain.cli.changing import (
     DiscardOption,
     DryRunOption,
     EmbeddedChange,
+    EvenIfReadOption,
     Manner,
     TimeoutOption,
     YesOption,
@@ -81,6 +82,7 @@ def update_command(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
+    even_if_read: EvenIfReadOption = False,
     at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
@@ -108,7 +110,10 @@ def update_command(
         return
     manner = Manner(yes, dry_run, timeout, as_json, takes_effect)
     if not is_of_cluster(config, state_dir):
-        perform(*_here(app, file, given, config, discard=discard, at=takes_effect), manner)
+        perform(
+            *_here(app, file, given, config, discard=discard, at=takes_effect, even_if_read=even_if_read),
+            manner,
+        )
         return
     if takes_effect is not None:
         raise UserError(
@@ -123,7 +128,14 @@ def update_command(
 
 
 def _here(
-    app: str, file: str, given: Mapping[str, str], config: Config, *, discard: bool, at: At
+    app: str,
+    file: str,
+    given: Mapping[str, str],
+    config: Config,
+    *,
+    discard: bool,
+    at: At,
+    even_if_read: bool,
 ) -> tuple[EmbeddedChange, Comparison]:
     """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
@@ -139,5 +151,6 @@ def _here(
 
         return graph_as_code(graph)
 
-    compared = compared_with(rundir, old, version, discards=discard)
-    return EmbeddedChange(rundir, version, code, old.number, "update", discard, at), compared
+    compared = compared_with(rundir, old, version, discards=discard, even_if_read=even_if_read)
+    change = EmbeddedChange(rundir, version, code, old.number, "update", discard, at, even_if_read)
+    return change, compared

@@ -40,7 +40,7 @@ from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.fragment_roles import Role, roles_in
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.application_versions import add_schemas
-from drivetrain.spark.run.change_proposal import Proposal, checked
+from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.starting_fragments import check_sources
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
@@ -107,8 +107,8 @@ class RunningVersions:
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
             start = self._compiled if has_starts else None
-            given = (self.versions, drivers, record, graph, code, made_how, against)
-            made = checked(*given, start=start, discards=discards, in_cluster=True)
+            asked = AskedChange(record, graph, code, made_how, against, discards=discards)
+            made = checked(self.versions, drivers, asked, start=start, in_cluster=True)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
             refuse_withdrawn(left, made.loaded.sinks)
             self._refuse_other_mode(made)
@@ -172,6 +172,8 @@ class RunningVersions:
         found: list[str] = []
         for channel in query.plan.outputs(query.fragment.id):
             role = roles.get(channel.consumer_fragment)
+            if channel in query.plan.subscriptions:
+                continue  # another application reads it
             if role is None or role.how in ("is discarded", "is deleted"):
                 found.append(channel.id)
         return found

@@ -208,7 +208,7 @@ class BranchFrames:
 
     def _settled(self, node: Node, frame: Frame) -> Frame:
         """The frame for its consumers: counted, persisted if there are several, without bad messages."""
-        readers = [n for n in self._of.nodes if node.id in n.inputs]
+        readers = [n for n in self._of.nodes if node.id in n.inputs and not n.operation.is_subscription]
         several = len(readers) + sum(c.producer == node.id for c in self._of.channels) > 1
         passes_on = not several and len(readers) == 1 and not readers[0].operation.ends_stream
         if frame.steps and passes_on and not any(s.dead_letter for s in frame.steps):

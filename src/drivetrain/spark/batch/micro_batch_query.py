@@ -14,6 +14,7 @@ Called by `execution`.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from contextlib import suppress
 
@@ -23,7 +24,7 @@ from pyspark.sql import DataFrame
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
-from drivetrain.core.job.run_progress import FragmentState
+from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
@@ -164,6 +165,12 @@ class MicroBatchQuery(FragmentQuery):
 
     def _note_begun(self) -> None:
         self._begun = True
+
+    def progressed(self) -> FragmentProgressed:
+        """The fragment's progress, with the channels that other applications read."""
+        progress = super().progressed()
+        outside = self.flow.outside.progress()
+        return dataclasses.replace(progress, channels=progress.channels + outside) if outside else progress
 
     # -- between batches, in the polling thread ----------------------------------------------------------
 

@@ -336,7 +336,7 @@ def add_schemas(context: CompileContext, record: GraphVersion) -> None:
 
 
 def _channels(plan: Plan) -> set[str]:
-    return {channel.id for channel in plan.channels}
+    return {channel.id for channel in plan.written_channels}
 
 
 def _unknown(_fragment: str) -> None:

@@ -45,6 +45,7 @@ from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.clock_actor import clocked_fragments
 from drivetrain.runtime.fragment_roles import interrupted, note_done
+from drivetrain.runtime.leftovers import delete_ended
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, window_size_ms
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class FragmentChanges:
     def resume(self, change: Change | None) -> None:
         """Continue where an earlier process was killed, before any query starts; `change` is on trial."""
         for ended in interrupted(self._stored):
-            note_done(self._stored, ended)
+            self.note_done(ended)
         for number, id, how in self._stored.leaving():
             self._left_by[id] = number, self._record_with(number, id)
             if how == "drains":
@@ -151,6 +152,12 @@ class FragmentChanges:
         self._drivers[id] = self._drive(self._execution.fragment(id))
 
     # -- leaving ---------------------------------------------------------------------------------------
+
+    def note_done(self, change: Change) -> None:
+        """Record that a change is done, and which fragments now have to leave."""
+        note_done(self._stored, change)
+        before, now = self._stored.version(change.before), self._stored.version(change.number)
+        delete_ended(self._execution.rundir, before, now)
 
     def let_leave(self, id: str, change: Change, *, goes_back: bool) -> None:
         """Begin to remove a fragment; `goes_back` if it was new with a version that was rolled back."""
