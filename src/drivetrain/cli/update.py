@@ -34,6 +34,7 @@ from drivetrain.cli.changing import (
 )
 from drivetrain.cli.cluster_access import (
     AppArgument,
+    ConsoleOption,
     MastersOption,
     connected_by,
     is_of_cluster,
@@ -86,6 +87,7 @@ def update_command(
     at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     unset: UnsetOption = None,
     config_file: ConfigOption = None,
@@ -103,7 +105,7 @@ def update_command(
     """
     takes_effect = time_given(at)
     given = parse_sets(sets, state_dir)
-    config = load_config(config_file, with_masters(given, masters))
+    config = load_config(config_file, with_masters(given, masters, console))
     if file is None or unset:
         in_cluster = is_of_cluster(config, state_dir)
         configure(app, file, given, unset or (), config, in_cluster=in_cluster, as_json=as_json)

@@ -19,8 +19,7 @@ from typing import Any, Final, TypeVar
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT
 from drivetrain.cluster.client.attachment import End, Say, Show
-from drivetrain.cluster.client.client import Client
-from drivetrain.cluster.client.open_client import open_client
+from drivetrain.cluster.client.open_client import AnyClient, open_any_client
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.submission import Submission, prepare_submission
 from drivetrain.cluster.client.version_requests import GraphHistory
@@ -43,7 +42,8 @@ _CLOSE_S: Final = 15
 
 
 def connect(config: Config | None = None) -> BlockingClient:
-    """Open a client of the cluster in `config` (`cluster.masters`, the secret); a context manager.
+    """Open a client of the cluster in `config` (`cluster.masters`, the secret), or of the one that the
+    console at `client.console` shows (with `client.console-token`); a context manager.
 
     Nothing is sent before the first call. Raises ConfigError, InsecureBindError, BindError.
 
@@ -66,7 +66,7 @@ class BlockingClient:
         )
         self._thread.start()
         try:
-            self._client: Final[Client] = self._wait(open_client(config))
+            self._client: Final[AnyClient] = self._wait(open_any_client(config))
         except BaseException:
             self._end_thread()
             raise
@@ -152,7 +152,7 @@ class BlockingClient:
         """Wait until an application has ended, for `timeout` ("5 min") at most; see `Client.wait`."""
         return self._wait(self._client.wait(app, timeout))
 
-    def savepoint(self, app: str, place: str | os.PathLike[str], timeout: str = "1 min") -> Path:
+    def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
         """Have an application write a savepoint to a directory; see `Client.savepoint`."""
         return self._wait(self._client.savepoint(app, place, timeout))
 
