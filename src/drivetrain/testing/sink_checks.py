@@ -7,7 +7,7 @@ Design: the calls that the engine makes, in the order in which it makes them aro
 own system. A process that dies is imitated by opening the declaration again with the same state directory.
 Each broken promise is an `AssertionError` with the promise, what was expected and what came.
 
-Called by tests of connectors.
+Called by tests of connectors, through `drivetrain.testing`.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class _SinkChecks:
     def fresh(self) -> None:
         """Starting over removes what this application wrote, and nothing else."""
         stranger = open_sink(self.declare(), SinkContext("another", _SINK, str(self.state) + "-of-another"))
-        with suppress(DrivetrainError):  # which may refuse a target of somebody else
+        with suppress(DrivetrainError):  # which may refuse a target of someone else
             stranger.check_fresh()
             stranger.fresh()
         self._sees("starting over removes nothing of another application")

@@ -3,7 +3,7 @@
 Design: a streaming query of Spark over the opened source, as the engine starts one, whose first batches die
 after they were read. The source is opened again with the same state directory, as by another process.
 
-Called by tests of connectors.
+Called by tests of connectors, through `drivetrain.testing`.
 """
 
 from __future__ import annotations
