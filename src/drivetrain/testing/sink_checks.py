@@ -135,12 +135,12 @@ class _SinkChecks:
             *others,
             f"if({last} IS NULL, {last}, raise_error('this batch fails')) AS {last}",
         )
-        is_told = False
+        has_raised = False
         try:
             writer.write(broken, 3)
         except Exception:  # noqa: BLE001 - any error is right
-            is_told = True
-        _require(is_told, "write of a batch that cannot be computed raises an error", "none")
+            has_raised = True
+        _require(has_raised, "write of a batch that cannot be computed raises an error", "none")
         if self._is_exact(writer):
             _end(self._ready())
             self._sees("a batch that failed shows nothing")
@@ -167,12 +167,12 @@ class _SinkChecks:
             self._sees("publishing shows the newest preparation of a batch, once")
             _require(shown == count, f"publishing returns {count} rows", shown)
         if isinstance(writer, CommittingSinkWriter):
-            is_told = False
+            has_raised = False
             try:
                 writer.commit(99)
             except Exception:  # noqa: BLE001 - any error is right
-                is_told = True
-            _require(is_told, "commit of a batch that was never prepared raises an error", "none")
+                has_raised = True
+            _require(has_raised, "commit of a batch that was never prepared raises an error", "none")
 
     def fresh(self) -> None:
         """Starting over removes what this application wrote, and nothing else."""
