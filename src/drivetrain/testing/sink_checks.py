@@ -175,14 +175,18 @@ class _SinkChecks:
             _require(has_raised, "commit of a batch that was never prepared raises an error", "none")
 
     def fresh(self) -> None:
-        """Starting over removes what this application wrote, and nothing else."""
+        """Starting over removes what this application wrote; an exact sink knows what that is."""
         stranger = open_sink(self.declare(), SinkContext("another", _SINK, str(self.state) + "-of-another"))
-        with suppress(DrivetrainError):  # which may refuse a target of someone else
-            stranger.check_fresh()
-            stranger.fresh()
-        self._sees("starting over removes nothing of another application")
-        writer = self._open()
-        writer.check_fresh()
+        if self._is_exact(stranger):
+            with suppress(DrivetrainError):  # which may refuse a target of someone else
+                stranger.check_fresh()
+                stranger.fresh()
+            self._sees("starting over removes nothing of another application")
+        try:
+            self._open().check_fresh()
+        except DrivetrainError:
+            self._sees("a refusal to start over changes nothing")
+            return
         self._sees("check_fresh changes nothing")
         shutil.rmtree(self.state, ignore_errors=True)
         writer = self._open()
