@@ -23,6 +23,8 @@ from benchmarks.report import as_text, write_into
 JOBS = (
     "wordcount",
     "windows",
+    "windows_csv",
+    "windows_parquet",
     "python_split",
     "sol",
     "trickle",
@@ -42,7 +44,7 @@ JOBS = (
     "startup",
     "flights",
 )
-PARTS = ("parsers", "segment_format", "wheel", "actors", "remote", "clock", "console", "soak")
+PARTS = ("nexmark", "parsers", "segment_format", "wheel", "actors", "remote", "clock", "console", "soak")
 """Benchmarks of single parts: their own commands, whose text is shown as it is."""
 
 RESULTS = Path(".bench-results")

@@ -1,4 +1,4 @@
-"""What an open dashboard costs: a run beside which pages are open, a page of a large cluster, a day of looks.
+"""What an open dashboard costs: a run beside which pages are open, and a page of a large cluster.
 
 *throughput*: the same run with a console and open pages, and without, in turn. The pages are two streams of
 its snapshots, and Prometheus, which asks every five seconds. Time counts from the first batch to the end, as
@@ -9,11 +9,7 @@ Goal: 0.98.
 one of them with 1,000 fragments. Median and longest time of requests over HTTP on loopback. Goal: under 200
 ms.
 
-*a day*: the console looks at 100 applications, and follows the one with 1,000 fragments while nobody and
-then somebody listens, as often as in a day but without waiting between the looks; all figures change each
-time. It is noted how much memory Python holds after each hour. Goal: none from the second hour on.
-
-    python -m benchmarks.console [--quick] [--rounds N] [--only throughput|page|day]
+    python -m benchmarks.console [--quick] [--rounds N] [--only throughput|page]
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import re
 import statistics
 import subprocess
@@ -29,13 +24,11 @@ import sys
 import tempfile
 import threading
 import time
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 
 from drivetrain.cluster.messages.applications import (
     ApplicationLine,
@@ -47,8 +40,6 @@ from drivetrain.cluster.messages.applications import (
 )
 from drivetrain.config import Config
 from drivetrain.console import server
-from drivetrain.console.past.recorder import Recorder
-from drivetrain.console.watching.cluster_watch import Watch
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import FragmentView, JobState, JobStatus, moment_of
@@ -60,8 +51,6 @@ SMALL = 10
 """The fragments of the other applications."""
 GOAL = 0.98
 PAGE_GOAL_MS = 200.0
-HOURS = 24
-LOOKS_PER_HOUR = 3_600
 PROGRAM = """
 from drivetrain import Application, agg, sinks, sources, windows
 
@@ -77,15 +66,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="little data and an hour instead of a day")
+    parser.add_argument("--quick", action="store_true", help="little data")
     parser.add_argument("--rounds", type=int, default=5, help="runs with pages, and as many without")
-    parser.add_argument("--only", choices=("throughput", "page", "day"))
+    parser.add_argument("--only", choices=("throughput", "page"))
     given = parser.parse_args()
     met = True
     if given.only in (None, "page"):
         met &= page(requests=20 if given.quick else 200)
-    if given.only in (None, "day"):
-        met &= day(hours=2 if given.quick else HOURS, looks=200 if given.quick else LOOKS_PER_HOUR)
     if given.only in (None, "throughput"):
         rows = 2_000_000 if given.quick else 100_000_000
         met &= throughput(rows, rounds=1 if given.quick else given.rounds)
@@ -302,41 +289,6 @@ def page(requests: int) -> bool:
                 f"{cpu_ms:6.1f} ms, {len(answer.content) / 1000:6,.0f} kB (goal < {PAGE_GOAL_MS:g} ms)"
             )
     return met
-
-
-def day(hours: int, looks: int) -> bool:
-    """Look as often as in a day; the memory after each hour."""
-    held = asyncio.run(_day(hours, looks))
-    grown = held[-1] - held[1] if len(held) > 2 else held[-1] - held[0]
-    print(
-        f"day          {held[0] / 1e6:.1f} MB after an hour, {held[-1] / 1e6:.1f} MB after {hours} hours of "
-        f"{looks:,} looks: {grown / 1e6:+.2f} MB since the second"
-    )
-    return grown < 1e6
-
-
-async def _day(hours: int, looks: int) -> list[int]:
-    """Bytes that Python holds after each hour."""
-    with tempfile.TemporaryDirectory() as place:
-        cluster: Any = LargeCluster()
-        recorder = Recorder(cluster, Path(place))
-        await recorder.open()
-        watch = Watch(cluster, recorder, every_s=0.0)
-        tracemalloc.start()
-        held = []
-        for hour in range(hours):
-            async with watch.listening(["app1-1"] if hour % 2 else []):
-                number, end = watch.board.newest, watch.board.newest + looks
-                while number < end:
-                    await watch.wait_after(number, 10.0)
-                    number = watch.board.newest
-                    msgspec.json.decode(watch.board.after(number - 1, lambda _: True, 1)[-1].data)
-            gc.collect()
-            held.append(tracemalloc.get_traced_memory()[0])
-        tracemalloc.stop()
-        await watch.close()
-        await recorder.close()
-        return held
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ Made with numpy and Arrow from a fixed seed, so that a figure can be taken again
 result is follows from the random draws themselves, not from any of the contenders.
 
 - *text*: lines of 12 words, the words drawn by Zipf's law from a vocabulary of 50,000; files of about 25 MB.
-- *events*: JSON lines `{"ts": …, "key": …, "value": …}`, 5,000 per second of event time, 1,000 keys, in the
-  order of arrival: each up to 5 s after the moment it tells of; files of 500,000 events.
+- *events*: JSON lines `{"ts": …, "key": …, "value": …}`, or the same as CSV or Parquet; 5,000 per second
+  of event time, 1,000 keys, in the order of arrival: each up to 5 s after the moment it tells of; files of
+  500,000 events.
 
 Both live below `.bench-data/`, one directory per size, written under another name and then renamed.
 """
@@ -16,11 +17,16 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
 import pyarrow.parquet as pq
+
+EventFiles = Literal["json", "csv", "parquet"]
 
 SEED = 20130101
 VOCABULARY = 50_000
@@ -47,9 +53,11 @@ def text(megabytes: int) -> Path:
     return made(f"text-{megabytes}mb", lambda directory: _write_text(directory, megabytes * 1_000_000))
 
 
-def events(count: int) -> Path:
-    """The directory of `lines/*.jsonl` with `count` events, and `expected.parquet`."""
-    return made(f"events-{count}", lambda directory: _write_events(directory, count))
+def events(count: int, kind: EventFiles = "json") -> Path:
+    """The directory of `lines/` with files of `count` events, and `expected.parquet`."""
+    if kind == "json":
+        return made(f"events-{count}", lambda directory: _write_events(directory, count))
+    return made(f"events-{count}-{kind}", lambda directory: _convert_events(directory, events(count), kind))
 
 
 def size_bytes(directory: Path) -> int:
@@ -139,6 +147,20 @@ def _write_events(directory: Path, count: int) -> None:
         parts.append(_per_window(facts))
     whole = pa.concat_tables(parts).group_by(["start_ms", "key"]).aggregate([("n", "sum"), ("total", "sum")])
     _write_expected(directory, whole.rename_columns(["start_ms", "key", "n", "total"]))
+
+
+def _convert_events(directory: Path, from_json: Path, kind: EventFiles) -> None:
+    for file in sorted((from_json / "lines").iterdir()):
+        table = pa_json.read_json(file)
+        table = table.set_column(0, "ts", table["ts"].cast(pa.timestamp("us", "UTC")))
+        target = directory / "lines" / f"{file.stem}.{kind}"
+        if kind == "parquet":
+            pq.write_table(table, target)
+        else:
+            stamps = pc.strftime(table["ts"].cast(pa.timestamp("ms", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+            options = pa_csv.WriteOptions(quoting_style="needed")
+            pa_csv.write_csv(table.set_column(0, "ts", stamps), target, options)
+    shutil.copy(from_json / "expected.parquet", directory)
 
 
 def _per_window(facts: pa.Table) -> pa.Table:

@@ -4,7 +4,8 @@ A contender runs in a fresh process (and a fresh JVM): it starts its engine, doe
 to warm up, then once on the real data, which is timed from the first call of its API to the last byte of
 output. The process tree is watched from outside for its memory. Contenders take turns within a round, so
 that a change in the machine's load hits all of them; figures are medians over rounds. Contenders marked as
-`reference` (the slow ones) run in fewer rounds.
+`reference` (the slow ones) run in fewer rounds. Jobs that grow are also done on more data and beside a busy
+process, which `cost` turns into CPU seconds: fixed ones, and those of a million units.
 
 Every run's output is checked against what is known of the data, so all contenders did the same job.
 
@@ -31,10 +32,11 @@ from typing import Any
 
 import psutil
 
-from benchmarks import data
+from benchmarks import cost, data
 
 SAMPLE_S = 0.2
 TIMEOUT_S = 900
+COLUMNS = (("seconds", "seconds"), ("start_s", "session start, s"), ("peak_mib", "peak memory, MiB"))
 OURS = "drivetrain"
 
 
@@ -44,9 +46,10 @@ class WrongResultError(RuntimeError):
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a run is."""
+    """How large a run is: `times` the data of the job, or little."""
 
     quick: bool
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ class Job:
     measure: str = "per_s"
     lower_is_better: bool = False
     goals: Mapping[str, float] = field(default_factory=dict)
-    columns: tuple[tuple[str, str], ...] = ()
+    columns: tuple[tuple[str, str], ...] = COLUMNS
+    grows: bool = False
+    """Whether `scale.times` is heeded, so that fixed costs and those of a unit can be told apart."""
 
 
 # -- in the contender's process --------------------------------------------------------------------
@@ -180,8 +185,7 @@ def measure_apart(job: Job, contender: Contender, scale: Scale) -> dict[str, flo
     try:
         module = f"benchmarks.{job.name}"
         command = [sys.executable, "-m", module, "--contender", contender.name, "--work", str(work)]
-        if scale.quick:
-            command.append("--quick")
+        command += ["--times", str(scale.times), *(["--quick"] if scale.quick else [])]
         output, seconds, peak_mib = run_watched(command, work / "stderr.txt")
         figures: dict[str, float] = json.loads(output.strip().splitlines()[-1])
         job.check(scale, work)
@@ -192,6 +196,16 @@ def measure_apart(job: Job, contender: Contender, scale: Scale) -> dict[str, flo
         return figures
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def costs(job: Job, contender: Contender, scale: Scale, once: Mapping[str, float]) -> dict[str, float]:
+    """What the job costs on more data, and beside a busy process, as figures."""
+    grown = Scale(scale.quick, scale.times * cost.GROWN)
+    more = measure_apart(job, contender, grown)
+    with cost.busy_process():
+        beside = measure_apart(job, contender, scale)
+    apart = cost.apart(once["cpu_s"], more["cpu_s"], job.units(scale), job.units(grown))
+    return {**apart, "grown_s": more["seconds"], "busy_s": beside["seconds"]}
 
 
 def run_job(
@@ -218,6 +232,8 @@ def run_job(
                 continue
             try:
                 figures = measure_apart(job, contender, scale)
+                if job.grows and not contender.reference:
+                    figures |= costs(job, contender, scale, figures)
             except Exception as error:  # noqa: BLE001 - one contender's failure must not lose the others' figures
                 skipped[contender.name] = f"{type(error).__name__}: {error}"
                 runs.pop(contender.name, None)
@@ -247,12 +263,13 @@ def summary(
         "unit": job.unit,
         "measure": job.measure,
         "lower_is_better": job.lower_is_better,
-        "columns": [list(column) for column in job.columns],
+        "columns": [list(column) for column in (*job.columns, *(cost.COLUMNS if job.grows else ()))],
         "rounds": {name: len(figures) for name, figures in runs.items()},
         "median": medians,
         "runs": dict(runs),
         "ours_over": ratios,
         "goals": dict(job.goals),
+        "cpu_over": cost.over(medians, OURS),
         "skipped": dict(skipped),
         "machine": machine(),
     }
@@ -308,8 +325,9 @@ def main(job: Job, description: str | None = None) -> int:
     parser = arguments(description)
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--times", type=int, default=1, help="how many times the usual data (1)")
     given = parser.parse_args()
-    scale = Scale(given.quick)
+    scale = Scale(given.quick, given.times)
     if given.contender:
         contender = next(c for c in job.contenders if c.name == given.contender)
         print("\n" + json.dumps(contender.run(scale, given.work)), flush=True)

@@ -12,14 +12,14 @@ import math
 import re
 from typing import Any
 
-COLUMNS = (("seconds", "seconds"), ("start_s", "session start, s"), ("peak_mib", "peak memory, MiB"))
-
 
 def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """The heading and the rows of a result, ours first, then the peers as they are listed."""
-    columns = [tuple(c) for c in result["columns"]] or list(COLUMNS)
+    columns = [tuple(c) for c in result["columns"]]
     shown = [c for c in columns if any(c[0] in figures for figures in result["median"].values())]
-    heading = ["", result["unit"], "ours / it", "goal", *(name for _, name in shown), "runs"]
+    cpu_over = result["cpu_over"]
+    cpu_heading = ["CPU per million, ours / it"] if cpu_over else []
+    heading = ["", result["unit"], "ours / it", "goal", *(name for _, name in shown), *cpu_heading, "runs"]
     rows = []
     for name, figures in result["median"].items():
         ratio, goal = result["ours_over"].get(name), result["goals"].get(name)
@@ -30,6 +30,7 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
                 "" if ratio is None else f"{ratio:.2f}",
                 "" if goal is None else f"≥ {goal:g}",
                 *(number(figures[key]) if key in figures else "" for key, _ in shown),
+                *([f"{cpu_over[name]:.2f}" if name in cpu_over else ""] if cpu_over else []),
                 str(result["rounds"][name]),
             ]
         )

@@ -39,7 +39,7 @@ BATCH_MESSAGES = 5_000_000
 
 
 def messages(scale: Scale) -> int:
-    return 1_000_000 if scale.quick else 20_000_000
+    return (1_000_000 if scale.quick else 20_000_000) * scale.times
 
 
 def cores() -> int:
@@ -216,7 +216,7 @@ JOB = Job(
     units=messages,
     check=lambda _scale, _work: None,  # each contender checks what its own sink got
     measure="per_s_and_core",
-    columns=(("seconds", "seconds"), ("start_s", "session start, s"), ("peak_mib", "peak memory, MiB")),
+    grows=True,
 )
 
 if __name__ == "__main__":

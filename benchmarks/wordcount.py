@@ -20,7 +20,7 @@ WARM_MB = 1
 
 
 def directory(scale: Scale) -> Path:
-    return data.text(5 if scale.quick else 200)
+    return data.text((5 if scale.quick else 200) * scale.times)
 
 
 def application(lines: Path, out: Path) -> Any:
@@ -90,6 +90,7 @@ JOB = Job(
     units=lambda scale: data.total(directory(scale), "count"),
     check=check,
     goals={peers.TUNED: 0.95, peers.DEFAULTS: 1.2},
+    grows=True,
 )
 
 if __name__ == "__main__":

@@ -34,6 +34,14 @@ class Fault(Enum):
     """The store carries it out, and the answer does not come in time."""
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    """Clients connect many times at once; a connection that finds no place is tried again after seconds."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: clients end connections when they like."""
+
+
 class FaultyStore:
     """The proxy; a context manager. `requests` counts by method."""
 
@@ -43,7 +51,7 @@ class FaultyStore:
         self.faults: Counter[Fault] = Counter()
         self._silence_s = silence_s
         upstream = urlsplit(endpoint).netloc
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(upstream))
+        self._server = _Server(("127.0.0.1", 0), self._handler(upstream))
         self._server.daemon_threads = True
         self._closing = threading.Event()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"

@@ -64,6 +64,8 @@ class CrashPoint(StrEnum):
     AFTER_OUTCOME = "after-outcome"
     CHANNEL_BEGINS = "channel-begins"
     """The beginning of a new channel is recorded; the channel has no entry yet."""
+    ENTRY_DROPPED = "entry-dropped"
+    """An entry that another application was too slow for has lost its messages; they are not counted yet."""
     CHANNEL_ENDS = "channel-ends"
     """The channels of a fragment that leaves have ended; it has not read this yet."""
     SAVEPOINT_UPLOADED = "savepoint-uploaded"

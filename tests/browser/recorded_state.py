@@ -23,6 +23,7 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.runtime.late_samples import LateMessage, LateSamples
 
 LETTERS = 120
 
@@ -34,6 +35,7 @@ def write(state: Path, application: str) -> None:
         (state / "fragments" / "alarm").mkdir(parents=True)
         (state / "fragments" / "alarm" / "operator").touch()
         _dead_letters(state / "dead-letters" / "orders", list(texts))
+        _late_messages(state, list(texts)[-60:])
     state.mkdir(parents=True, exist_ok=True)
     _versions(state)
 
@@ -88,6 +90,25 @@ def states_of(asked: ReadStates) -> KeptStates:
         last_ms=NOW_MS,
         step_ms=HOUR_MS,
     )
+
+
+def _late_messages(state: Path, messages: list[str]) -> None:
+    def samples(first: int) -> list[LateMessage]:
+        return [
+            LateMessage(
+                number=first + number,
+                processor="by_day",
+                message=message,
+                is_cut=False,
+                timestamp_ms=NOW_MS - 49 * HOUR_MS - number,
+                clock_ms=NOW_MS - 48 * HOUR_MS,
+                batch=12,
+                stored_ms=NOW_MS,
+            )
+            for number, message in enumerate(messages)
+        ]
+
+    LateSamples(state, "by_day").add(samples, 1_000)
 
 
 def _dead_letters(place: Path, messages: list[str]) -> None:

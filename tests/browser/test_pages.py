@@ -21,6 +21,7 @@ RUNNING = (
     "/batches",
     "/errors",
     "/dead-letters",
+    "/late-messages",
     "/states",
     "/versions",
     "/checkpoints",
@@ -215,6 +216,18 @@ def test_dead_letters_are_shown_page_by_page(dashboard: Dashboard) -> None:
     dashboard.wait_for("button.action:disabled", "Older")
     dashboard.click("button.action", "Newest")
     dashboard.wait_for("article.error", first)
+
+
+def test_late_messages_are_shown_page_by_page_with_the_clock_then(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/late-messages")
+    dashboard.wait_for("article.error", "behind the clock")
+    newest = f'{{"sku": "B-{LETTERS - 1}"}}'
+    assert newest in dashboard.wait_for("article.error", "by_day").text
+    dashboard.click("button.action:enabled", "Older")
+    dashboard.wait_for("article.error", f'{{"sku": "B-{LETTERS - 60}"}}')
+    dashboard.wait_for("button.action:disabled", "Older")
+    dashboard.open("/apps/many-41/late-messages")
+    dashboard.wait_for("article.error", HOSTILE[0])
 
 
 def test_hostile_dead_letters_are_shown_as_they_are_written(dashboard: Dashboard) -> None:

@@ -34,6 +34,7 @@ from drivetrain.spark.checkpoints.participation import Participation, RestoreNee
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_as_code
 from drivetrain.spark.repair.steps import Steps
+from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.embedded import assembled
 from drivetrain.spark.run.host import Host
 from drivetrain.spark.run.preparing import prepare
@@ -269,7 +270,8 @@ class Process:
         record = version_of(make_plan(graph), fingerprint)
         against = changes.versions.in_force.record.number
         try:
-            changes.propose(record, graph, graph_as_code(graph), "update", against, self.drawn_time())
+            code, at = graph_as_code(graph), self.drawn_time()
+            changes.propose(AskedChange(record, graph, code, "update", against, at))
         except (UserError, UnavailableError) as refused:
             if refused.what not in REFUSALS and "is handing over to" not in refused.what:
                 raise

@@ -53,7 +53,7 @@ def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_ther
     assert run(34, [point] * 2, is_growing=True).kills == 2, "it was to die there"
 
 
-ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED)
+ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED)
 
 
 @pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])

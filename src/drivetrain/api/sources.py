@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.application_stream import application as application  # users say sources.application
 from drivetrain.api.columns import expr
 from drivetrain.api.delta_source import DeltaRows
 from drivetrain.api.delta_source import delta as delta  # users say sources.delta
@@ -50,9 +52,9 @@ from drivetrain.api.spelling import names_of_module
 from drivetrain.errors import GraphError
 
 __all__ = [
-    "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource", "Generator", "Items",
-    "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles", "csv", "delta",
-    "generate", "items", "json", "kafka", "parquet", "socket", "text",
+    "ApplicationStream", "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource",
+    "Generator", "Items", "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles",
+    "application", "csv", "delta", "generate", "items", "json", "kafka", "parquet", "socket", "text",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -165,6 +167,7 @@ Source: TypeAlias = (
     | Socket
     | Kafka
     | DeltaRows
+    | ApplicationStream
     | CustomSource
 )
 

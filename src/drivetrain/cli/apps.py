@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.cluster_access import MastersOption, connected
+from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, connected
 from drivetrain.config.references import shown
 from drivetrain.core.figures import show_clock
 from drivetrain.terminal import Console, Table, Text
@@ -32,12 +32,13 @@ _MOST_CHARACTERS: Final = 60
 
 def apps_command(
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the applications of a cluster: name, id, state, since when, clock, and the workers they run on."""
-    with connected(sets, config_file, masters) as client:
+    with connected(sets, config_file, masters, console) as client:
         applications = client.applications()
         workers = client.workers()
     if as_json:

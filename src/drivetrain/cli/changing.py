@@ -36,6 +36,13 @@ DiscardOption: TypeAlias = Annotated[
         "--discard", help="Fragments that go are stopped at once: they do not process what they have."
     ),
 ]
+EvenIfReadOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--even-if-read",
+        help="Also change or remove streams that other applications read; without it that is refused.",
+    ),
+]
 TimeoutOption: TypeAlias = Annotated[
     str,
     typer.Option("--timeout", help="How long to wait for the end of the trial; the trial continues anyway."),
@@ -67,7 +74,8 @@ class EmbeddedChange:
     """A change of the application that runs here in `rundir`, to `version`, whose graph `code` makes.
 
     `against` is the version that it was compared with. With `discards` fragments that go do not process what
-    they have; `at` is when the change is to take effect.
+    they have; `at` is when the change is to take effect; with `even_if_read` it may change what other
+    applications read.
     """
 
     rundir: RunDirectory
@@ -77,6 +85,7 @@ class EmbeddedChange:
     how: Made
     discards: bool = False
     at: At = None
+    even_if_read: bool = False
 
     @property
     def app_id(self) -> str:
@@ -94,7 +103,7 @@ class EmbeddedChange:
         from drivetrain.runtime.control_requests import ask_change
 
         given = (self.rundir, self.version, self.code(), self.against, self.how)
-        return ask_change(*given, discards=self.discards, at=self.at)
+        return ask_change(*given, discards=self.discards, at=self.at, even_if_read=self.even_if_read)
 
     def give_up(self, number: int) -> None:
         """See `Changeable`."""

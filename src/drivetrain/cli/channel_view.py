@@ -53,7 +53,9 @@ def attention(figures: Figures) -> list[str]:
         parts += [f"window full for {show_span(channel.blocked_ms)}"] if channel.blocked_ms else []
         parts += _losses(channel)
         if parts:
-            phrases.append(f"from {channel.producer}: {', '.join(parts)}")
+            is_outside = channel.producer == figures.fragment
+            of = f"to {channel.subscriber}" if is_outside else f"from {channel.producer}"
+            phrases.append(f"{of}: {', '.join(parts)}")
     return phrases
 
 
@@ -101,7 +103,8 @@ def _unacknowledged(channel: ChannelProgress) -> str:
 
 def _losses(channel: ChannelProgress) -> list[str]:
     found = [show_counted(channel.losses, "loss", "losses")] if channel.losses else []
-    return found + ([show_counted(channel.replays, "replay")] if channel.replays else [])
+    found += [show_counted(channel.replays, "replay")] if channel.replays else []
+    return found + ([f"{show_counted(channel.dropped, 'message')} dropped"] if channel.dropped else [])
 
 
 def _marked(count: int) -> Text:

@@ -97,19 +97,27 @@ def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
 
 
 def compared_with(
-    rundir: RunDirectory, in_force: GraphVersion, new: GraphVersion, *, discards: bool = False
+    rundir: RunDirectory,
+    in_force: GraphVersion,
+    new: GraphVersion,
+    *,
+    discards: bool = False,
+    even_if_read: bool = False,
 ) -> Comparison:
     """Compare a graph with the version in force of the application that has its state in `rundir`."""
     has_checkpoints = CheckpointFiles(rundir.home).are_periodic
-    found = difference(in_force, new, has_checkpoints=has_checkpoints, discards=discards)
+    found = difference(
+        in_force, new, has_checkpoints=has_checkpoints, discards=discards, even_if_read=even_if_read
+    )
     return _compared(rundir.app_id, in_force, new, found)
 
 
 def compared_in_a_cluster(
-    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool
+    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool = False
 ) -> Comparison:
     """Compare a graph with the version in force of an application of a cluster."""
-    found = difference(in_force, new, has_checkpoints=has_checkpoints, in_cluster=True)
+    modes = {"has_checkpoints": has_checkpoints, "discards": discards}
+    found = difference(in_force, new, in_cluster=True, **modes)
     return _compared(app_id, in_force, new, found)
 
 

@@ -22,6 +22,8 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.cluster_access import ConsoleOption, with_masters
+from drivetrain.cli.console_reads import is_through_console, read_dead_letters
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.terminal import Console, Table, Text
@@ -35,12 +37,22 @@ def dead_letters_command(
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Number of dead letters to show, the newest.")
     ] = 50,
+    console: ConsoleOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the dead letters: operator, message, origin and error."""
+    """Show the dead letters: operator, message, origin and error. With --console, FILE is the application's
+    id or name."""
     with standard_output_reserved() as output:
         given = parse_sets(sets, state_dir)
-        config = load_config(config_file, given)
+        config = load_config(config_file, with_masters(given, None, console))
+        if is_through_console(config, state_dir):
+            letters, count, dropped = read_dead_letters(config, file, limit)
+            if as_json:
+                data = {"count": count, "dropped": dropped, "dead_letters": letters}
+                output.write(json.dumps(data) + "\n")
+            else:
+                show_letters(letters, count, dropped, Console(file=output))
+            return
         application = load_application(file, given)
         from drivetrain.runtime.dead_letter_pages import newest_of
         from drivetrain.spark.batch.read_dead_letters import dead_letter_stores

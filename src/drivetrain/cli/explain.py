@@ -15,7 +15,7 @@ import typer
 from drivetrain.cli.application_seen import look_at, without_leader
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.as_data import as_data
-from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.core.diagnosis.diagnosis import diagnose, in_short
 from drivetrain.core.diagnosis.finding import Finding, Severity
 from drivetrain.core.figures import show_span
@@ -27,6 +27,7 @@ STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Seve
 def explain_command(
     app: AppArgument,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
@@ -34,7 +35,7 @@ def explain_command(
     """Say what is wrong with an application, why, and what to do; exit code 1 if something is critical."""
     from drivetrain.cluster.leader import NoLeaderError
 
-    with connected(sets, config_file, masters) as client:
+    with connected(sets, config_file, masters, console) as client:
         try:
             seen = look_at(client, app)
             app_id, situation, findings = seen.view.app_id, seen.situation, seen.findings
@@ -52,9 +53,9 @@ def explain_command(
         json.dump(data, sys.stdout)
         sys.stdout.write("\n")
     else:
-        console = Console()
-        console.print(Text.assemble((app_id, "bold"), f": {in_short(situation, findings)}"))
-        show_findings(findings, console)
+        shown = Console()
+        shown.print(Text.assemble((app_id, "bold"), f": {in_short(situation, findings)}"))
+        show_findings(findings, shown)
     if findings and findings[0].severity is Severity.CRITICAL:
         raise typer.Exit(1)
 

@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 
 
 def perform_edit(
-    app: str, edit: Callable[[Graph], Graph], config: Config, manner: Manner, *, discards: bool = False
+    app: str,
+    edit: Callable[[Graph], Graph],
+    config: Config,
+    manner: Manner,
+    *,
+    discards: bool = False,
+    even_if_read: bool = False,
 ) -> None:
     """Change the graph in force of an application; raises typer.Exit with the command's exit code.
 
-    With `discards` fragments that go do not process what they have.
+    With `discards` fragments that go do not process what they have; with `even_if_read` it may change what
+    other applications read.
     """
     from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 
@@ -41,5 +48,14 @@ def perform_edit(
         )
     graph = edit(graph_from_code(code, f"version {old.number}"))
     version = version_of(configured_plan(graph, config), fingerprint)
-    change = EmbeddedChange(rundir, version, lambda: graph_as_code(graph), old.number, "update", discards)
-    perform(change, compared_with(rundir, old, version, discards=discards), manner)
+    change = EmbeddedChange(
+        rundir,
+        version,
+        lambda: graph_as_code(graph),
+        old.number,
+        "update",
+        discards,
+        even_if_read=even_if_read,
+    )
+    compared = compared_with(rundir, old, version, discards=discards, even_if_read=even_if_read)
+    perform(change, compared, manner)

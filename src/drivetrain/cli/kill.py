@@ -13,7 +13,7 @@ import typer
 
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.terminal import print_line
 
 _GONE: Final = "1 min"
@@ -25,12 +25,13 @@ def kill_command(
         bool, typer.Option("--wait", help="Return only when all its processes have ended, within a minute.")
     ] = False,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """End an application. Its committed batches stay, and `restart` continues after them."""
-    with connected(sets, config_file, masters) as client:
+    with connected(sets, config_file, masters, console) as client:
         view = client.kill(app)
         if wait:
             client.wait_gone(view.app_id, _GONE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.terminal import print_line
 
 if TYPE_CHECKING:
@@ -34,12 +34,13 @@ def logs_command(
         int, typer.Option("--kib", min=1, max=4096, help="KiB to show from the end of each log.")
     ] = 64,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the logs of an application's processes: the application master and its executors."""
-    with connected(sets, config_file, masters) as client:
+    with connected(sets, config_file, masters, console) as client:
         if not follow:
             pieces = client.logs(app, process, max_bytes=kib * 1024)
             if as_json:

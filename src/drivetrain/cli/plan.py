@@ -25,7 +25,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.cluster_access import MastersOption, is_of_cluster, with_masters
+from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, is_of_cluster, with_masters
 from drivetrain.cli.cluster_versions import compared_in_cluster
 from drivetrain.cli.comparison import Comparison, compare, names_file, show_comparison
 from drivetrain.cli.picture import draw, draw_compared
@@ -84,11 +84,12 @@ def plan_command(
     check: CheckOption = False,
     against: AgainstOption = None,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
 ) -> None:
     """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
     given = parse_sets(sets, state_dir)
     with standard_output_reserved() as output:
-        config = load_config(config_file, with_masters(given, masters))
+        config = load_config(config_file, with_masters(given, masters, console))
         plan = _plan_of(load_application(file, given), config, check=check)
         compared = None
         if against is not None and is_of_cluster(config, state_dir) and not names_file(against):

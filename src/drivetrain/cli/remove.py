@@ -19,7 +19,14 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import DiscardOption, DryRunOption, Manner, TimeoutOption, YesOption
+from drivetrain.cli.changing import (
+    DiscardOption,
+    DryRunOption,
+    EvenIfReadOption,
+    Manner,
+    TimeoutOption,
+    YesOption,
+)
 from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.cli.graph_edit import perform_edit
 
@@ -28,6 +35,7 @@ def remove_command(
     app: AppArgument,
     processor: Annotated[str, typer.Argument(metavar="PROCESSOR", help="The processor to remove.")],
     discard: DiscardOption = False,
+    even_if_read: EvenIfReadOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     timeout: TimeoutOption = "1 min",
@@ -39,4 +47,11 @@ def remove_command(
     """Remove PROCESSOR from an application that runs here, with everything that reads from it."""
     config = load_config(config_file, parse_sets(sets, state_dir))
     manner = Manner(yes, dry_run, timeout, as_json)
-    perform_edit(app, lambda graph: removed(graph, processor), config, manner, discards=discard)
+    perform_edit(
+        app,
+        lambda graph: removed(graph, processor),
+        config,
+        manner,
+        discards=discard,
+        even_if_read=even_if_read,
+    )

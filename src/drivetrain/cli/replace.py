@@ -18,7 +18,14 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import DiscardOption, DryRunOption, Manner, TimeoutOption, YesOption
+from drivetrain.cli.changing import (
+    DiscardOption,
+    DryRunOption,
+    EvenIfReadOption,
+    Manner,
+    TimeoutOption,
+    YesOption,
+)
 from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.cli.graph_edit import perform_edit
 from drivetrain.code.application_file import load_function
@@ -32,6 +39,7 @@ def replace_command(
         typer.Argument(metavar="FILE", help="A Python file with a function replace(stream), or FILE:NAME."),
     ],
     discard: DiscardOption = False,
+    even_if_read: EvenIfReadOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     timeout: TimeoutOption = "1 min",
@@ -49,4 +57,5 @@ def replace_command(
         config,
         manner,
         discards=discard,
+        even_if_read=even_if_read,
     )

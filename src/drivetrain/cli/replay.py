@@ -14,7 +14,7 @@ import typer
 from drivetrain.api.moments import moment_ms
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.core.figures import show_clock
 from drivetrain.terminal import print_line
 
@@ -33,6 +33,7 @@ def replay_command(
         bool, typer.Option("--yes", "-y", help="Do not ask before the state is replaced.")
     ] = False,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
@@ -42,7 +43,7 @@ def replay_command(
     The new life starts with empty state; published output stays, and the new life adds to it.
     """
     from_ms = moment_ms(replay_from, "--from")
-    with connected(sets, config_file, masters) as client:
+    with connected(sets, config_file, masters, console) as client:
         if not yes:
             before = client.application(app)
             typer.confirm(

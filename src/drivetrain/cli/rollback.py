@@ -28,6 +28,7 @@ from drivetrain.cli.changing import (
 )
 from drivetrain.cli.cluster_access import (
     AppArgument,
+    ConsoleOption,
     MastersOption,
     connected_by,
     is_of_cluster,
@@ -49,6 +50,7 @@ def rollback_command(
     discard: DiscardOption = False,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
@@ -60,11 +62,11 @@ def rollback_command(
     A version that is on trial is given up.
     """
     given = parse_sets(sets, state_dir)
-    config = load_config(config_file, with_masters(given, masters))
+    config = load_config(config_file, with_masters(given, masters, console))
     manner = Manner(yes, dry_run, timeout, as_json)
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
-            changeable, compared, follows = rolled_back_in_cluster(client, app, version)
+            changeable, compared, follows = rolled_back_in_cluster(client, app, version, discards=discard)
             perform(changeable, compared, manner, gives_up=changeable.number == follows)
         return
     rundir, old = in_force_of(app, config)

@@ -19,14 +19,17 @@ import typer
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption, load_config
 from drivetrain.cli.cluster_access import (
     AppArgument,
+    ConsoleOption,
     MastersOption,
     cluster_sets,
     connected_by,
     is_of_cluster,
 )
 from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import client as client_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.figures import show_clock, show_counted, show_size
+from drivetrain.errors import UserError
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, read_manifest
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.checkpoints.savepoint_requests import make_savepoint_of
@@ -48,6 +51,7 @@ def savepoint_command(
     ] = None,
     timeout: Annotated[str, typer.Option("--timeout", help="How long to wait for the checkpoint.")] = "1 min",
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
@@ -56,7 +60,7 @@ def savepoint_command(
     """Write a savepoint of an application, whether or not it runs: `run` and `submit` start from it with
     --from.
     """
-    given = cluster_sets(sets, masters)
+    given = cluster_sets(sets, masters, console)
     if state_dir is not None:
         given[run_keys.STATE_DIR.name] = state_dir
     split_sets(given, ())
@@ -65,6 +69,9 @@ def savepoint_command(
         written, manifest = _of_cluster(app, place, timeout, config)
     else:
         written, manifest = make_savepoint_of(app, place, config, timeout)
+    if manifest is None:
+        print_line(json.dumps({"place": written}) if as_json else written)
+        return
     if as_json:
         data = {
             "place": written,
@@ -84,8 +91,18 @@ def savepoint_command(
     )
 
 
-def _of_cluster(app: str, place: str | None, timeout: str, config: Config) -> tuple[str, Manifest]:
+def _of_cluster(app: str, place: str | None, timeout: str, config: Config) -> tuple[str, Manifest | None]:
+    """The place, and what was written there, if that can be read here."""
     with connected_by(config) as client:
+        if config[client_keys.CONSOLE]:
+            if place is not None and is_in_object_store(place):
+                raise UserError(
+                    "a savepoint in an object store is sent by this command, which must see its files",
+                    where=place,
+                    remedy="name a directory of the cluster, or give --masters where these can be reached",
+                )
+            made = client.savepoint(app, place, timeout)
+            return str(made), read_manifest(made) if made.is_dir() else None
         view = client.application(app)
         if place is not None and is_in_object_store(place):
             with uploaded_to(place, config) as directory:

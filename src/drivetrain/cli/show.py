@@ -18,7 +18,13 @@ from drivetrain.cli.as_data import as_data
 from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.channel_view import channels_of, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
-from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    ConsoleOption,
+    MastersOption,
+    cluster_sets,
+    connected_by,
+)
 from drivetrain.cli.explain import finding_line, findings_as_data
 from drivetrain.cli.figures_view import figures_of
 from drivetrain.config import split_sets
@@ -47,12 +53,13 @@ def show_command(
         typer.Option("--watch", help="Show progress until it has ended; Ctrl-C only ends the watching."),
     ] = False,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show an application: fragments with states, attempts, clocks and rates, executors, errors, outputs."""
-    given = cluster_sets(sets, masters)
+    given = cluster_sets(sets, masters, console)
     split_sets(given, ())
     config = load_config(config_file, given)
     with connected_by(config) as client:

@@ -22,6 +22,8 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.cluster_access import ConsoleOption, with_masters
+from drivetrain.cli.console_reads import is_through_console, read_states, show_states, states_as_data
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.config import split_sets
 from drivetrain.core.figures import show_clock
@@ -51,13 +53,21 @@ def state_command(
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
+    console: ConsoleOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the states of a processor: current, or exactly as of an application time."""
     with standard_output_reserved() as output:
         given = parse_sets(sets, state_dir)
         split_sets(given, ())
-        config = load_config(config_file, given)
+        config = load_config(config_file, with_masters(given, None, console))
+        if is_through_console(config, state_dir):
+            read = read_states(config, app, processor, key, at, limit)
+            if as_json:
+                output.write(json.dumps(states_as_data(read)) + "\n")
+            else:
+                show_states(read, Console(file=output))
+            return
         from drivetrain.spark.entry_points import state
 
         states = state(app, processor, config)

@@ -26,7 +26,7 @@ from drivetrain.cli.arguments import (
     load_config,
 )
 from drivetrain.cli.attached import how_to_come_back, watch
-from drivetrain.cli.cluster_access import MastersOption, cluster_sets, connected_by
+from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.cluster_progress import result_of
 from drivetrain.cli.failure import error_as_data
 from drivetrain.cli.run_summary import result_as_data, show_summary
@@ -70,9 +70,7 @@ def submit_command(
     ] = Priority.NORMAL,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            "--directory", metavar="DIR", help="Send this whole directory, which contains the file."
-        ),
+        typer.Option("--directory", metavar="DIR", help="Send this whole directory, with the file in it."),
     ] = None,
     archives: Annotated[
         list[Path] | None,
@@ -81,6 +79,7 @@ def submit_command(
         ),
     ] = None,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an application in a cluster. Ctrl-C only detaches: the application keeps running."""
@@ -93,7 +92,7 @@ def submit_command(
         "from_savepoint": savepoint,
         "priority": priority,
     }
-    given = cluster_sets(sets, masters)
+    given = cluster_sets(sets, masters, console)
     if not as_json:
         raise typer.Exit(_submit(file, given, config_file, options, attached=attached, output=None))
     with standard_output_reserved() as output:

@@ -26,6 +26,7 @@ from drivetrain.cli.changing import (
     DiscardOption,
     DryRunOption,
     EmbeddedChange,
+    EvenIfReadOption,
     Manner,
     TimeoutOption,
     YesOption,
@@ -33,6 +34,7 @@ from drivetrain.cli.changing import (
 )
 from drivetrain.cli.cluster_access import (
     AppArgument,
+    ConsoleOption,
     MastersOption,
     connected_by,
     is_of_cluster,
@@ -81,9 +83,11 @@ def update_command(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
+    even_if_read: EvenIfReadOption = False,
     at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     unset: UnsetOption = None,
     config_file: ConfigOption = None,
@@ -101,14 +105,17 @@ def update_command(
     """
     takes_effect = time_given(at)
     given = parse_sets(sets, state_dir)
-    config = load_config(config_file, with_masters(given, masters))
+    config = load_config(config_file, with_masters(given, masters, console))
     if file is None or unset:
         in_cluster = is_of_cluster(config, state_dir)
         configure(app, file, given, unset or (), config, in_cluster=in_cluster, as_json=as_json)
         return
     manner = Manner(yes, dry_run, timeout, as_json, takes_effect)
     if not is_of_cluster(config, state_dir):
-        perform(*_here(app, file, given, config, discard=discard, at=takes_effect), manner)
+        perform(
+            *_here(app, file, given, config, discard=discard, at=takes_effect, even_if_read=even_if_read),
+            manner,
+        )
         return
     if takes_effect is not None:
         raise UserError(
@@ -118,12 +125,19 @@ def update_command(
             remedy="leave --at out",
         )
     with connected_by(config) as client:
-        changeable, compared = updated_in_cluster(client, app, file, given, config)
+        changeable, compared = updated_in_cluster(client, app, file, given, config, discards=discard)
         perform(changeable, compared, manner)
 
 
 def _here(
-    app: str, file: str, given: Mapping[str, str], config: Config, *, discard: bool, at: At
+    app: str,
+    file: str,
+    given: Mapping[str, str],
+    config: Config,
+    *,
+    discard: bool,
+    at: At,
+    even_if_read: bool,
 ) -> tuple[EmbeddedChange, Comparison]:
     """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
@@ -139,5 +153,6 @@ def _here(
 
         return graph_as_code(graph)
 
-    compared = compared_with(rundir, old, version, discards=discard)
-    return EmbeddedChange(rundir, version, code, old.number, "update", discard, at), compared
+    compared = compared_with(rundir, old, version, discards=discard, even_if_read=even_if_read)
+    change = EmbeddedChange(rundir, version, code, old.number, "update", discard, at, even_if_read)
+    return change, compared

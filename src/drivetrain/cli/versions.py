@@ -26,6 +26,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.cluster_access import (
     AppArgument,
+    ConsoleOption,
     MastersOption,
     connected_by,
     is_of_cluster,
@@ -54,6 +55,7 @@ BetweenOption = Annotated[
 def versions_command(
     app: AppArgument,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
@@ -67,7 +69,7 @@ def versions_command(
             "--picture draws what differs between two versions", remedy="add --between NUMBER NUMBER"
         )
     given = parse_sets(sets, state_dir)
-    config = load_config(config_file, with_masters(given, masters))
+    config = load_config(config_file, with_masters(given, masters, console))
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
             known = known_in_cluster(client, app)

@@ -17,7 +17,7 @@ import typer
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.core.figures import show_clock
 from drivetrain.terminal import print_line
 
@@ -37,13 +37,14 @@ def wait_command(
     ] = None,
     timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = _TIMEOUT,
     masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Wait until an application has ended, or its clock has reached a moment."""
     milliseconds(timeout, "--timeout")  # rejects an invalid duration before connecting
-    with connected(sets, config_file, masters) as client:
+    with connected(sets, config_file, masters, console) as client:
         if clock is None:
             view = client.wait(app, timeout)
             text, data = f"{view.app_id} is {view.state.value}", view_as_data(view, ())

@@ -29,6 +29,7 @@ from drivetrain.connectors.delta.connector import DeltaConnector
 from drivetrain.connectors.files.connector import FilesConnector
 from drivetrain.connectors.iceberg.connector import IcebergConnector
 from drivetrain.connectors.in_process.connector import (
+    ApplicationConnector,
     ConsoleConnector,
     FunctionConnector,
     GeneratorConnector,
@@ -49,6 +50,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "generator": GeneratorConnector(),
     "items": ItemsConnector(),
     "socket": SocketConnector(),
+    "application": ApplicationConnector(),
     "console": ConsoleConnector(),
     "function": FunctionConnector(),
     "memory": MemoryConnector(),

@@ -71,7 +71,7 @@ def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable
                 await _body(route, request),
                 request,
             )
-            if route.method != "GET":
+            if route.method != "GET" and route.is_audited:
                 services.audit.note(caller, route.name, _about(call))
             return _response(await route.handle(call), route)
         except ClientDisconnect:

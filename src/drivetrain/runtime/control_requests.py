@@ -16,6 +16,8 @@ process then polls the state of the change, so that neither side keeps a connect
     {"ask":"stop"}                            finish the running batches and end, as the first Ctrl-C
     {"ask":"change","proposal":"<32 hexadecimal digits>","against":1,"how":"update"}
     {"ask":"state"}, {"ask":"give-up","number":2}
+    {"ask":"subscribe","wanted":{"reader":"report-1a2b3c4d","source":"hourly_in","stream":"hourly"}}
+    {"ask":"unsubscribe","reader":"report-1a2b3c4d"}
     {"ask":"configure","values":{"run.batch-target":"2 s"},"restored":["checkpoint.interval"]}
 
 What if we die here: a proposal that no application takes is deleted by a later one.
@@ -33,12 +35,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from drivetrain.core.change.change_state import ChangeState
-from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.graph_version import GraphVersion, Made, SubscriptionRecord
 from drivetrain.core.change.handover import At
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import JobStatus
@@ -56,10 +58,41 @@ ANSWERS_S: Final = 30.0
 _LOOK_S: Final = 0.1
 
 
-class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request; `values` and `restored` belong to "configure", all others but the first to changes."""
+class SubscriptionWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A subscription that the source `source` of the application `reader` asks for; see `Subscription`.
 
-    ask: Literal["change", "state", "give-up", "status", "history", "graph", "threads", "stop", "configure"]
+    With `starts_over` the reader has no state: it begins with the next message.
+    """
+
+    reader: str
+    source: str
+    stream: str
+    drop_after_ms: int | None = None
+    starts_over: bool = False
+
+    def is_same(self, known: SubscriptionRecord) -> bool:
+        """Whether a subscription of that source is what is asked for."""
+        return (self.stream, self.drop_after_ms) == (known.stream, known.drop_after_ms)
+
+
+class Subscribed(msgspec.Struct, frozen=True):
+    """A subscription that is in force: its processor, its key, its channel, and Spark's schema as JSON."""
+
+    id: str
+    key: str
+    channel: str
+    schema: Any
+
+
+class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request; `values` and `restored` belong to "configure", `wanted` to "subscribe", `reader` and
+    `source` to "unsubscribe", all others but the first to changes.
+    """
+
+    ask: Literal[
+        "change", "state", "give-up", "status", "history", "graph", "threads", "stop", "configure",
+        "subscribe", "unsubscribe",
+    ]  # fmt: skip
     proposal: str = ""
     against: int = 0
     how: Made = "update"
@@ -68,6 +101,10 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: At = None
     values: dict[str, str] = {}
     restored: tuple[str, ...] = ()
+    even_if_read: bool = False
+    wanted: SubscriptionWanted | None = None
+    reader: str = ""
+    source: str | None = None
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -81,6 +118,7 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     graph: Graph | None = None
     threads: dict[str, str] | None = None
     configured: tuple[ChangedValue, ...] = ()
+    subscribed: Subscribed | None = None
 
 
 def ask_change(
@@ -92,20 +130,23 @@ def ask_change(
     *,
     discards: bool = False,
     at: At = None,
+    even_if_read: bool = False,
 ) -> int:
     """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
     `against` is the version that it was compared with; with `discards` fragments that go do not process what
-    they have; `at` is when it is to take effect. Raises why it is refused, and UnavailableError when the
+    they have; `at` is when it is to take effect; with `even_if_read` it may change what other applications
+    read. Raises why it is refused, and UnavailableError when the
     application does not run embedded here.
     """
     asked_state(rundir)  # before anything is written
     id = uuid.uuid4().hex
     rundir.versions.propose(id, version, code)
     try:
-        return ask(
-            rundir, ControlRequest("change", id, against, how, discards=discards, at=at), _COMPILES_S
-        ).number
+        request = ControlRequest(
+            "change", id, against, how, discards=discards, at=at, even_if_read=even_if_read
+        )
+        return ask(rundir, request, _COMPILES_S).number
     finally:
         rundir.versions.withdraw(id)
 
@@ -116,6 +157,25 @@ def ask_to_give_up(rundir: RunDirectory, number: int) -> None:
     Raises UserError when it is not on trial, and UnavailableError as `ask_change`.
     """
     ask(rundir, ControlRequest("give-up", number=number), ANSWERS_S)
+
+
+def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscribed:
+    """Have the application that runs in `rundir` keep a stream for another one.
+
+    Raises why it refuses, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
+    """
+    subscribed = ask(rundir, ControlRequest("subscribe", wanted=wanted), _COMPILES_S).subscribed
+    if subscribed is None:
+        raise InternalError("an application does not say what it keeps", where=rundir.app_id)
+    return subscribed
+
+
+def ask_to_unsubscribe(rundir: RunDirectory, reader: str, source: str | None) -> int:
+    """Have the application that runs in `rundir` end subscriptions; returns the version without them.
+
+    Raises as `ask_to_subscribe`.
+    """
+    return ask(rundir, ControlRequest("unsubscribe", reader=reader, source=source), _COMPILES_S).number
 
 
 def ask_to_configure(

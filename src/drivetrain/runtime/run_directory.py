@@ -15,6 +15,7 @@
         sources/<id>/        what sources know of their messages, for all lives
         sinks/<id>/          the sinks' own notes, for all lives
         savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
+        late-messages/<id>.json  samples of late messages: see `late_samples`
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
         versions/<n>         the graphs that have run here: see `graph_versions`
 

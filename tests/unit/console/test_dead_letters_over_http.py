@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from console_in_thread import ConsoleInThread, scripted
+from console_in_thread import ConsoleInThread
 from test_reading import HOSTILE
 from test_writing import APPLICATION, QUERY
 
-from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.console import cursors
 from drivetrain.console.access.roles import Role
 from drivetrain.runtime.channel.columns import TS
@@ -19,7 +18,6 @@ from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.run_directory import RunDirectory
 
-world = scripted.world
 PATH = "/api/v1/applications/shop/dead-letters"
 
 
@@ -84,20 +82,9 @@ def test_a_dead_letter_is_text_whatever_is_in_it_and_cut_when_it_is_long(
     assert long["error"].endswith(HOSTILE)
 
 
-def test_late_messages_are_counted_by_processor(console: ConsoleInThread, state: Path) -> None:
+def test_a_state_without_dead_letters_has_an_empty_page(console: ConsoleInThread, state: Path) -> None:
     state.mkdir(parents=True)
-    assert console.http.get(PATH).json() == {
-        "letters": [],
-        "next": None,
-        "count": 0,
-        "dropped": 0,
-        "late": None,
-    }
-    app_master = console.cluster.app_master(
-        world.status_of("shop-1", counts={"hourly": (10, 5, 3, 0), HOSTILE: (1, 1, 0, 1)})
-    )
-    console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
-    assert console.http.get(PATH).json()["late"] == {"hourly": 3}
+    assert console.http.get(PATH).json() == {"letters": [], "next": None, "count": 0, "dropped": 0}
 
 
 def test_guests_read_no_message(console: ConsoleInThread, state: Path) -> None:

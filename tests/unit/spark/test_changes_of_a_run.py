@@ -17,7 +17,7 @@ from drivetrain.errors import InputError, OutputError, UnavailableError, UserErr
 from drivetrain.spark.batch.query_versions import BranchSet
 from drivetrain.spark.run import fragment_versions, live_changes
 from drivetrain.spark.run.application_versions import ApplicationVersions
-from drivetrain.spark.run.change_proposal import Proposal
+from drivetrain.spark.run.change_proposal import AskedChange, Proposal
 from drivetrain.spark.run.live_changes import LiveChanges
 
 SOON_S = 0.3
@@ -143,8 +143,8 @@ class World:
         return Proposal(loaded(self.number), change, "update", b"", {"read": made})
 
     def propose(self) -> int:
-        record: Any = None
-        return self.changes.propose(record, record, b"", "update", 1)
+        nothing: Any = None
+        return self.changes.propose(AskedChange(nothing, nothing, b"", "update", 1))
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Operations of processors: one class each, with everything about it that needs no Spark."""
 
-from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
+from drivetrain.api.operations.ends import Log, Read, Subscription, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
 from drivetrain.api.operations.pattern import MatchPattern, PatternStep, Without
 from drivetrain.api.operations.stateful import Deduplicate, JoinAsOf, JoinStream, Process
@@ -66,6 +66,7 @@ __all__ = [
     "Sample",
     "Select",
     "SelectSql",
+    "Subscription",
     "Table",
     "Top",
     "Union",

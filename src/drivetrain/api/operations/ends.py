@@ -112,6 +112,31 @@ class Write(_Output):
         return isinstance(self.sink, BatchesSink)
 
 
+@dataclass(frozen=True)
+class Subscription(_Output):
+    """Keeps messages in a channel for the source `source` of the application `reader` until it has read them.
+
+    With `drop_after_ms` those that are not read after that time are dropped. `key` distinguishes it from
+    earlier ones of the same reader, which has its own channel each time it starts over.
+    """
+
+    reader: str
+    source: str
+    key: str
+    drop_after_ms: int | None = None
+    is_subscription: ClassVar[bool] = True
+    realtime_obstacle: ClassVar[str | None] = "keeps messages for another application, a batch at a time"
+
+    @property
+    def described(self) -> str:
+        policy = "" if self.drop_after_ms is None else f", dropped after {duration_text(self.drop_after_ms)}"
+        return f"of {self.reader}/{self.source}{policy}"
+
+    @property
+    def runs(self) -> tuple[How, str]:
+        return "sink", "kept in a channel until the other application has read it"
+
+
 def sink_text(sink: object) -> str:
     """A sink as plans and errors name it."""
     path = getattr(sink, "name", None) or getattr(sink, "path", None) or ""

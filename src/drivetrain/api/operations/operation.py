@@ -53,6 +53,8 @@ class Operation:
     """Whether it is read whole, for joins, and is not a stream."""
     keeps_number: ClassVar[bool] = False
     """Whether it emits as many messages as it takes."""
+    is_subscription: ClassVar[bool] = False
+    """Whether its messages go into a channel that another application reads."""
     is_counted: ClassVar[bool] = False
     """Whether its messages are counted as they pass, because their number cannot be derived."""
     reads_aside: ClassVar[bool] = False

@@ -19,8 +19,7 @@ from typing import Any, Final, TypeVar
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT
 from drivetrain.cluster.client.attachment import End, Say, Show
-from drivetrain.cluster.client.client import Client
-from drivetrain.cluster.client.open_client import open_client
+from drivetrain.cluster.client.open_client import AnyClient, open_any_client
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.submission import Submission, prepare_submission
 from drivetrain.cluster.client.version_requests import GraphHistory
@@ -43,7 +42,8 @@ _CLOSE_S: Final = 15
 
 
 def connect(config: Config | None = None) -> BlockingClient:
-    """Open a client of the cluster in `config` (`cluster.masters`, the secret); a context manager.
+    """Open a client of the cluster in `config` (`cluster.masters`, the secret), or of the one that the
+    console at `client.console` shows (with `client.console-token`); a context manager.
 
     Nothing is sent before the first call. Raises ConfigError, InsecureBindError, BindError.
 
@@ -66,7 +66,7 @@ class BlockingClient:
         )
         self._thread.start()
         try:
-            self._client: Final[Client] = self._wait(open_client(config))
+            self._client: Final[AnyClient] = self._wait(open_any_client(config))
         except BaseException:
             self._end_thread()
             raise
@@ -152,7 +152,7 @@ class BlockingClient:
         """Wait until an application has ended, for `timeout` ("5 min") at most; see `Client.wait`."""
         return self._wait(self._client.wait(app, timeout))
 
-    def savepoint(self, app: str, place: str | os.PathLike[str], timeout: str = "1 min") -> Path:
+    def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
         """Have an application write a savepoint to a directory; see `Client.savepoint`."""
         return self._wait(self._client.savepoint(app, place, timeout))
 
@@ -172,32 +172,38 @@ class BlockingClient:
         sets: Mapping[str, str] | None = None,
         directory: Path | None = None,
         archives: Sequence[Path] = (),
+        discard: bool = False,
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Change an application to the graph in `file` while it runs; returns the version once its trial is
         over.
 
-        `sets` are added to the settings of the application. Raises why it cannot change, ChangeUnderwayError,
+        `sets` are added to the settings of the application. With `discard`, removed fragments do not process
+        the rest of their input. Raises why it cannot change, ChangeUnderwayError,
         RolledBackError when the new version has failed, and UnavailableError when its trial has not ended
         `timeout` after it came into force; the trial then continues.
         """
         spec = self.application(app).spec
         known = {**spec.config, **spec.settings, **(sets or {})}
         submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
-        return self._ended(app, self.begin_update(app, submission), timeout)
+        return self._ended(app, self.begin_update(app, submission, discards=discard), timeout)
 
     def roll_back(self, app: str, number: int | None = None, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Change an application back to a version (None: the one before); returns the new one."""
         wanted = self.versions(app).record.follows if number is None else number
         return self._ended(app, self.begin_rollback(app, wanted), timeout)
 
-    def begin_update(self, app: str, submission: Submission, against: int = 0) -> ChangeState:
+    def begin_update(
+        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application while it runs; see `Client.update`."""
-        return self._wait(self._client.update(app, submission, against))
+        return self._wait(self._client.update(app, submission, against, discards=discards))
 
-    def begin_rollback(self, app: str, number: int, against: int = 0) -> ChangeState:
+    def begin_rollback(
+        self, app: str, number: int, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application back to an earlier version; see `Client.roll_back`."""
-        return self._wait(self._client.roll_back(app, number, against))
+        return self._wait(self._client.roll_back(app, number, against, discards=discards))
 
     def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; see `Client.give_up_change`."""

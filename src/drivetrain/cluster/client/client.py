@@ -29,7 +29,7 @@ from typing import Final, TypeVar
 
 from drivetrain.actor import ActorFailedError, ActorSystem, Message
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
-from drivetrain.api.moments import moment_ms, moment_text
+from drivetrain.api.moments import moment_ms
 from drivetrain.cluster.client.app_master_asks import (
     ask_clock,
     ask_history,
@@ -47,24 +47,26 @@ from drivetrain.cluster.client.attachment import (
     Show,
     ViewSeen,
 )
-from drivetrain.cluster.client.client_errors import ApplicationOverError, StillUnderWayError
+from drivetrain.cluster.client.client_errors import StillUnderWayError
 from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader_asks import LeaderLine
 from drivetrain.cluster.client.listing import all_applications, all_workers, runs_on
 from drivetrain.cluster.client.process_logs import LogReader, Piece
 from drivetrain.cluster.client.refusals import (
+    clock_not_reached,
     error_of_answer,
     no_savepoint_of,
     require_name,
     require_small,
 )
-from drivetrain.cluster.client.submission import Submission
+from drivetrain.cluster.client.submission import Submission, own_savepoint_place
 from drivetrain.cluster.client.version_requests import ChangingClient
 from drivetrain.cluster.code_transfer import NO_CODE, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
 from drivetrain.cluster.messages.applications import (
     Accepted,
     ApplicationLine,
+    ApplicationSpec,
     ApplicationState,
     ApplicationView,
     FoundApplication,
@@ -113,17 +115,24 @@ class Client(ChangingClient):
         spec = submission.spec
         require_name(spec.name)
         require_small(spec)
-        request = Submit(uuid.uuid4().hex if submission_id is None else submission_id, spec)
+        own_id = uuid.uuid4().hex if submission_id is None else submission_id
         end_s = self.system.loop.time() + self.line.timeout_ms / 1000
         await upload(self.line.ask, submission.archive)
         while True:
             try:
-                return (await self._ask(request, Accepted, spec.name)).app_id
+                return await self.accept(own_id, spec)
             except ActorFailedError:
                 # A new leader has not received the code yet.
                 if self.system.loop.time() >= end_s:
                     raise
                 await upload(self.line.ask, submission.archive)
+
+    async def accept(self, submission_id: str, spec: ApplicationSpec) -> str:
+        """Submit an application whose code was sent; returns its id.
+
+        Raises as `submit`, and ActorFailedError (`no-code`) when the leader does not have the code.
+        """
+        return (await self._ask(Submit(submission_id, spec), Accepted, spec.name)).app_id
 
     async def applications(self) -> tuple[ApplicationLine, ...]:
         """All applications, over or not, newest first, in short."""
@@ -227,12 +236,7 @@ class Client(ChangingClient):
             if view.clock_ms is not None and view.clock_ms >= wanted_ms:
                 return view.clock_ms
             if view.state.is_over:
-                raise ApplicationOverError(
-                    f"the application has ended before its clock reached {moment_text(wanted_ms)}",
-                    where=app,
-                    got=f"{view.state.value}, {_clock_text(view.clock_ms)}",
-                    remedy=f"`drivetrain restart {app}` continues it; `drivetrain show {app}` shows why",
-                )
+                raise clock_not_reached(view, app, wanted_ms)
             left_ms = int((end_s - self.system.loop.time()) * 1000)
             if view.app_master is None or left_ms <= 0:
                 return None
@@ -240,16 +244,17 @@ class Client(ChangingClient):
 
         return await self._wait_for(reached, timeout, app, "the application's clock is not there yet")
 
-    async def savepoint(self, app: str, place: str | os.PathLike[str], timeout: str = "1 min") -> Path:
+    async def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
         """Have an application write a savepoint to a directory; returns the directory's absolute path.
 
+        None means one below the application's state directory, named by its id and the time.
         The application master creates the directory, so its path must be valid there. Raises
         ApplicationOverError for an application that is over, UnavailableError when no application master
         answers or no checkpoint is made in time, OutputError when the directory cannot be used.
         """
         timeout_ms = milliseconds(timeout, "timeout")
-        directory = Path(place).absolute()
         view = await self.application(app)
+        directory = (own_savepoint_place(view) if place is None else Path(place)).absolute()
         if view.state.is_over:
             raise no_savepoint_of(view, app)
         await ask_savepoint(view, directory, timeout_ms)
@@ -377,7 +382,3 @@ class Client(ChangingClient):
                     remedy=f"wait longer; `drivetrain show {app}` shows its progress",
                 )
             await asyncio.sleep(POLL_S)
-
-
-def _clock_text(clock_ms: int | None) -> str:
-    return "without a clock" if clock_ms is None else f"clock at {moment_text(clock_ms)}"

@@ -1,4 +1,5 @@
-"""Opens a client: an actor system that listens, so that other processes can send it messages.
+"""Opens a client: an actor system that listens, so that other processes can send it messages; or, with
+`client.console`, one that asks through a console.
 
 Called by programs with an event loop, and by `blocking`.
 """
@@ -8,14 +9,31 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from drivetrain.actor import ActorSystem
 from drivetrain.actor.remote import Transport, attach_remote
 from drivetrain.actor.remote.remote import Entropy
 from drivetrain.cluster.client.client import Client
+from drivetrain.cluster.client.console_client import ConsoleClient
+from drivetrain.cluster.client.console_line import ConsoleLine
 from drivetrain.cluster.connection import masters_of, remote_settings
 from drivetrain.config import Config
 from drivetrain.config.catalog import client as keys
+
+AnyClient: TypeAlias = Client | ConsoleClient
+"""A client of a cluster, whichever way its requests go: both have the same methods."""
+
+
+def through_console(config: Config) -> ConsoleClient | None:
+    """The client that asks through the console of `config`; None if it names none. Raises ConfigError."""
+    return ConsoleClient(ConsoleLine(config), config[keys.TIMEOUT]) if config[keys.CONSOLE] else None
+
+
+async def open_any_client(config: Config) -> AnyClient:
+    """Open a client of the cluster in `config`, or through its console; raises as the two."""
+    console = through_console(config)
+    return await open_client(config) if console is None else console
 
 
 async def open_client(

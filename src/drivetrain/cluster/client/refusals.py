@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from drivetrain.actor import ActorFailedError
+from drivetrain.api.moments import moment_text
 from drivetrain.cluster.client.attachment import End
 from drivetrain.cluster.client.client_errors import (
     AlreadyOverError,
@@ -159,3 +160,14 @@ def _all(cls: type[DrivetrainError]) -> Iterator[type[DrivetrainError]]:
     yield cls
     for derived in cls.__subclasses__():
         yield from _all(derived)
+
+
+def clock_not_reached(view: ApplicationView, app: str, wanted_ms: int) -> ApplicationOverError:
+    """The error of an application that has ended before its clock was at `wanted_ms`."""
+    clock = "without a clock" if view.clock_ms is None else f"clock at {moment_text(view.clock_ms)}"
+    return ApplicationOverError(
+        f"the application has ended before its clock reached {moment_text(wanted_ms)}",
+        where=app,
+        got=f"{view.state.value}, {clock}",
+        remedy=f"`drivetrain restart {app}` continues it; `drivetrain show {app}` shows why",
+    )

@@ -28,16 +28,18 @@ from typing import Final
 
 from drivetrain.api.moments import moment_ms
 from drivetrain.api.settings import Setting
-from drivetrain.api.written_out import refuse_written_out, settings_written_out, written_out
+from drivetrain.api.written_out import refuse_written_out, settings_written_out, written_out_in
 from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
 from drivetrain.cluster.client.refusals import require_name
-from drivetrain.cluster.messages.applications import ApplicationSpec, Priority
+from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationView, Priority
 from drivetrain.code.application_file import ApplicationFileError, load_application, split_target
 from drivetrain.code.archive import Archive, pack
 from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.core.replay.replay import replay_of
+from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.objects.locations import is_in_object_store
 
 _OWN: Final = ("cluster.", "client.")
@@ -87,7 +89,8 @@ def prepare_submission(
         replay_of(found.plan.graph, from_ms)
     refuse_written_out(
         [
-            *written_out(None if found.plan is None else found.plan.graph, config),
+            *(f"{key} ({place})" for key, place in config.written_out() if not key.startswith(_OWN)),
+            *(() if found.plan is None else written_out_in(found.plan.graph)),
             *settings_written_out(settings, found.settings),
         ]
     )
@@ -147,3 +150,9 @@ def sent_config(config: Config) -> dict[str, str]:
 def _place(place: str) -> str:
     """A place as workers find it, which run in other directories."""
     return place if is_in_object_store(place) else os.path.abspath(place)
+
+
+def own_savepoint_place(view: ApplicationView, name: str | None = None) -> Path:
+    """The directory of a savepoint below the state directory of an application that was submitted."""
+    state_dir = Config.load(None, {}, view.spec.config)[run_keys.STATE_DIR]
+    return Path(view.spec.directory, savepoint_place(state_dir, view.app_id, name))

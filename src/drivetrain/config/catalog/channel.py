@@ -42,6 +42,14 @@ MAX_AGE: Final = Key(
     "Greatest age of unread messages in a channel; 0 means no limit.",
 )
 
+OUTSIDE_BYTES: Final = Key(
+    "subscription.keep-bytes",
+    size_bytes(),
+    "1 GiB",
+    "Bytes that are kept unread for each subscription of another application; then the producer waits, or "
+    "drops the oldest messages if the subscription says drop_after. 0 means no limit.",
+)
+
 WHEN_FULL: Final = Key(
     "channel.when-full",
     choice("block", "fail"),

@@ -83,6 +83,14 @@ KEEP_LETTERS_AGE: Final = Key(
     "How long a dead letter is kept; each file of dead letters covers an eighth of that.",
 )
 
+LATE_SAMPLES: Final = Key(
+    "late-messages.samples",
+    integer(minimum=0, maximum=1_000),
+    100,
+    "Late messages that each fragment keeps as samples, the newest; 0: none, and no batch is read again for "
+    "them.",
+)
+
 DELIVERY: Final = Key(
     "run.delivery",
     choice("as declared", "exactly once", "at least once", "at most once"),

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from drivetrain.connectors.files.output_ownership import require_writable
 from drivetrain.connectors.tables.data_files import DataFile, Layout, LocatedPlace
 from drivetrain.connectors.tables.partition_values import require_partitions
 from drivetrain.connectors.tables.table_columns import Fit
-from drivetrain.connectors.tables.table_target import ConflictError, TableTarget, first_line
+from drivetrain.connectors.tables.table_target import ConflictError, TableTarget, cause_of, first_line
 from drivetrain.durable import sync
 from drivetrain.errors import MissingDependencyError, OutputError
 from drivetrain.runtime.file_locations import locate
@@ -60,6 +61,8 @@ _APPENDABLE = frozenset(
     }
 )
 """Features of tables that adding a file respects, or that `_unmet` finds in its columns and settings."""
+_STORE_ERROR = "Generic S3 error"
+_REFUSED = re.compile(r"\b40[0134]\b|NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch")
 _OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 
 
@@ -74,6 +77,8 @@ class DeltaTarget(TableTarget):
         self._uri = os.path.abspath(os.path.expanduser(path)) if self._is_local else path.rstrip("/")
         self._stores = stores or StoreSettings()
         self._table: DeltaTable | None = None
+        self._marks_of: tuple[str, int] | None = None
+        self._marks: dict[str, int | None] = {}
 
     @property
     def identity(self) -> str:
@@ -93,6 +98,8 @@ class DeltaTarget(TableTarget):
                 self._table.update_incremental()
         except Exception as error:
             self._table = None
+            if self._is_of_store(error):
+                raise ConflictError(cause_of(error), is_certain=False) from error
             raise self.meant(error) from error
         return self._table
 
@@ -105,8 +112,16 @@ class DeltaTarget(TableTarget):
         return tuple(table.metadata().partition_columns)
 
     def mark(self, table: DeltaTable, name: str) -> int | None:
-        """The version of an application's transaction."""
-        return table.transaction_version(name)
+        """The version of an application's transaction.
+
+        The library reads the whole log for each, since its last checkpoint: so one version is asked once.
+        """
+        of = (str(table.metadata().id), table.version())
+        if of != self._marks_of:
+            self._marks_of, self._marks = of, {}
+        if name not in self._marks:
+            self._marks[name] = table.transaction_version(name)
+        return self._marks[name]
 
     def place(self, table: DeltaTable) -> LocatedPlace:
         """The table's directory."""
@@ -132,6 +147,8 @@ class DeltaTarget(TableTarget):
                 storage_options=self._options(),
             )
         except Exception as error:
+            if self._is_of_store(error):
+                raise ConflictError(cause_of(error), is_certain=False) from error
             if not self._exists():
                 raise self.meant(error) from error
         self._sync_log(-1)
@@ -197,6 +214,8 @@ class DeltaTarget(TableTarget):
             self._table = None
             if type(error).__name__ == "CommitFailedError":
                 raise ConflictError(first_line(error)) from error
+            if self._is_of_store(error):
+                raise ConflictError(cause_of(error), is_certain=False) from error
             raise self.meant(error) from error
         self._sync_log(before)
 
@@ -239,8 +258,18 @@ class DeltaTarget(TableTarget):
                 remedy="leave a column out of partition_by",
             )
 
+    def _is_of_store(self, error: Exception) -> bool:
+        """Whether the store gave no answer, so that what it has done is not known."""
+        text = str(error)
+        return not self._is_local and _STORE_ERROR in text and not _REFUSED.search(text)
+
     def _exists(self) -> bool:
-        return bool(deltalake().DeltaTable.is_deltatable(self._uri, storage_options=self._options()))
+        if self._is_local:
+            return bool(deltalake().DeltaTable.is_deltatable(self._uri))
+        # The library's own question keeps all threads of the process from running until the store answers.
+        filesystem, log = locate(f"{self._uri}/_delta_log", self._stores)
+        found = filesystem.get_file_info(pafs.FileSelector(log, allow_not_found=True))
+        return any(info.base_name.endswith((".json", ".parquet")) for info in found)
 
     def _options(self) -> dict[str, str] | None:
         """How the library reaches the store; None for a directory."""

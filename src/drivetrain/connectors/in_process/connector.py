@@ -1,7 +1,7 @@
 """The connectors of sources and sinks within the process.
 
 `Items` and `Socket` are stored before they are read as streams (`spark.prepare.stored_sources`); here items
-can be read as a table.
+can be read as a table. Streams of other applications are read by `spark.prepare.outside_stream`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, MemorySink, NullSink
 from drivetrain.api.sources import Generator, Items, Socket
 from drivetrain.connectors.in_process.generator import generate_rows
@@ -57,6 +58,12 @@ class SocketConnector(Connector):
     """Lines from a TCP server, which are stored as they come."""
 
     sources = (Socket,)
+
+
+class ApplicationConnector(Connector):
+    """Streams of other applications, whose channels are read where those keep them."""
+
+    sources = (ApplicationStream,)
 
 
 class ConsoleConnector(Connector):

@@ -17,9 +17,10 @@ Called by `table_writer`, `appended_files` and `upserted_rows`; implemented by t
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.durable import means_full
 from drivetrain.errors import DiskFullError, DrivetrainError, OutputError, UnavailableError
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from drivetrain.connectors.tables.data_files import DataFile, FilePlace, Layout
     from drivetrain.connectors.tables.table_columns import Fit
+
+
+_STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ConflictError(Exception):
@@ -136,8 +140,16 @@ class TableTarget(ABC):
             remedy=f"correct the cause that {self.library} reports; the same command then continues",
         )
 
-    def busy(self, error: Exception) -> UnavailableError:
-        """The error when other writers have changed the table for too long."""
+    def busy(self, error: ConflictError) -> UnavailableError:
+        """The error when the table could not be changed for too long."""
+        if not error.is_certain:
+            return UnavailableError(
+                "the store or the catalog of the table does not answer",
+                where=self.where,
+                got=str(error),
+                remedy="check the network and the section [s3] (`drivetrain doctor` with the place), then "
+                "run the same command again: it continues",
+            )
         return UnavailableError(
             "the batch could not be committed: other writers change the table all the time",
             where=self.where,
@@ -150,6 +162,13 @@ class TableTarget(ABC):
         return OutputError(
             "the table that was created is not there", where=self.where, remedy="run the command again"
         )
+
+
+def cause_of(error: Exception) -> str:
+    """What a library says of the cause, in its last line; at most 400 characters."""
+    text = _STYLE.sub("", str(error))
+    lines = [line.strip(" ↳") for line in text.splitlines() if line.strip()]
+    return " … ".join(dict.fromkeys((lines[0], lines[-1])))[:400] if lines else type(error).__name__
 
 
 def first_line(error: Exception) -> str:

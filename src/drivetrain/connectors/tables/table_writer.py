@@ -84,7 +84,7 @@ class TableSinkWriter:
 
     def validate(self) -> None:
         """Raise unless the table can be ours, or can be created, and our rows belong to this state."""
-        table = self._target.refreshed()
+        table = self._repeated(self._target.refreshed)
         if table is None:
             self._target.require_creatable()
         else:
@@ -94,7 +94,7 @@ class TableSinkWriter:
 
     def check_fresh(self) -> None:
         """Raise `OutputError` when rows were published, unless the sink says what to do with them."""
-        table = self._target.refreshed()
+        table = self._repeated(self._target.refreshed)
         if self._on_fresh() == "refuse" and table is not None and self._is_marked(table):
             raise OutputError(
                 "the table has rows of this application, which cannot be distinguished from others",

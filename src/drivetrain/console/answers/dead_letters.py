@@ -31,12 +31,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
     """A page of dead letters, the newest first; `next` is the cursor of the next page, null on the last.
 
-    `count` are kept, `dropped` older ones are not any more. `late` counts, by processor, the messages that
-    came too late for its windows in this epoch, which are not kept; null while no application master answers.
+    `count` are kept, `dropped` older ones are not any more.
     """
 
     letters: tuple[DeadLetter, ...]
     next: str | None
     count: int
     dropped: int
-    late: dict[str, int] | None

@@ -40,18 +40,14 @@ async def dead_letters(call: Call) -> DeadLetters:
     kind = f"dead-letters {view.app_id}"
     before = None if query.cursor is None else _position(cursors.read(query.cursor, kind))
     rundir = await call.services.state_of(view)
-    status = await call.services.client.job_status(view)
     async with call.services.readers:
         page = await asyncio.to_thread(_read, rundir.path, query.limit, before)
     position = None if page.before is None else msgspec.json.encode(page.before).decode()
-    counts = {} if status is None else status.counts
-    late = {name: late for name, (_, _, late, _) in counts.items() if late}
     return DeadLetters(
         letters=tuple(map(_letter, page.letters)),
         next=None if position is None else cursors.written(cursors.Cursor(kind, position)),
         count=page.count,
         dropped=page.dropped,
-        late=None if status is None else late,
     )
 
 

@@ -6,15 +6,12 @@ Called by `console.routes.table`, `console.handlers.changes` and `console.handle
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from pathlib import Path
 
 from drivetrain.cluster.client.refusals import already_over, no_savepoint_of
+from drivetrain.cluster.client.submission import own_savepoint_place
 from drivetrain.cluster.messages.applications import ApplicationView
-from drivetrain.config import Config
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.answers.operations import Kind, Operation, Operations, Replay, Savepoint
 from drivetrain.console.routes.route import V1, Call, Reply
-from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 
 
 async def kill(call: Call) -> Reply:
@@ -58,8 +55,7 @@ async def savepoint(call: Call) -> Reply:
     assert isinstance(body, Savepoint)
     if view.state.is_over:
         raise no_savepoint_of(view, view.app_id)
-    state_dir = Config.load(None, {}, view.spec.config)[run_keys.STATE_DIR]
-    place = Path(view.spec.directory, savepoint_place(state_dir, view.app_id, body.name))
+    place = own_savepoint_place(view, body.name)
 
     async def doing() -> Mapping[str, str]:
         return {"place": str(await client.savepoint(view.app_id, place, body.timeout))}

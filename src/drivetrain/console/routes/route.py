@@ -76,6 +76,8 @@ class Route:
     problems: tuple[int, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     """Request headers that it reads, with what they mean."""
+    is_audited: bool = True
+    """Whether each request that may write has a line in the audit log; otherwise its handler writes that."""
 
     @property
     def path_parameters(self) -> tuple[str, ...]:

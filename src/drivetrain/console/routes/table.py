@@ -13,6 +13,7 @@ from drivetrain.console.answers.cluster import Cluster, Configuration, Masters, 
 from drivetrain.console.answers.dead_letters import DeadLetters
 from drivetrain.console.answers.diagnosis import Diagnosis
 from drivetrain.console.answers.figures import History
+from drivetrain.console.answers.late_messages import LateMessages
 from drivetrain.console.answers.operations import Logs, Threads
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
@@ -25,6 +26,7 @@ from drivetrain.console.handlers import (
     dead_letters,
     events,
     graphs,
+    late_messages,
     logs,
     metrics,
     session,
@@ -216,6 +218,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         dead_letters.dead_letters,
         DeadLetters,
         query=dead_letters.DeadLettersQuery,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/late-messages",
+        "getLateMessages",
+        "Samples of the messages that came too late for an application, the newest first, page by page.",
+        _USER,
+        late_messages.late_messages,
+        LateMessages,
+        query=late_messages.LateMessagesQuery,
         problems=(429,),
     ),
     Route(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from drivetrain.cluster.client.console_calls import MEDIA
 from drivetrain.console.access.roles import Role
 from drivetrain.console.answers.changes import PlannedChange
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.operations import Operation, Operations, Replay, Savepoint, Submitted
-from drivetrain.console.handlers import changes, uploads, versions, writes
+from drivetrain.console.handlers import calls, changes, uploads, versions, writes
 from drivetrain.console.routes.route import V1, Route
 
 APP: Final = f"{V1}/applications/{{app}}"
@@ -125,6 +126,18 @@ WRITES: Final[tuple[Route, ...]] = (
         Operation,
         statuses=(202,),
         problems=(404, 409),
+    ),
+    Route(
+        "POST",
+        f"{V1}/calls/{{call}}",
+        "callForClient",
+        "Ask the cluster for a client that reaches it only here, as `drivetrain apps --console` does.",
+        _USER,
+        calls.call,
+        MEDIA,
+        body=MEDIA,
+        problems=(400, 404, 409, 413, 504),
+        is_audited=False,
     ),
     Route(
         "GET",

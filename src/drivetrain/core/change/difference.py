@@ -42,6 +42,7 @@ from typing import Final
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Change as LiveChangeOf
 from drivetrain.core.change.moves import refused_moves
+from drivetrain.core.change.subscriptions import refused_readers, with_records_carried_over
 from drivetrain.core.change.trunks import defined, definition, fits, read_by, restarting
 
 RESTART: Final = "2 s"
@@ -111,13 +112,19 @@ def difference(
     has_checkpoints: bool = False,
     discards: bool = False,
     in_cluster: bool = False,
+    even_if_read: bool = False,
 ) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
     `has_checkpoints`: the running application makes checkpoints, with which sinks publish. `discards`: a
     removed fragment does not process the rest of its input. `in_cluster`: a cluster runs the application.
+    `even_if_read`: it may change or end what other applications read.
     """
-    moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards, in_cluster=in_cluster)
+    if not even_if_read:
+        new = with_records_carried_over(old, new)
+    moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
+    if not even_if_read:
+        moves = dict(moves) | refused_readers(old, new)
     modes = {"has_checkpoints": has_checkpoints, "discards": discards, "in_cluster": in_cluster}
     return Difference(tuple(_changes(old, new, moves, **modes)))
 

@@ -17,12 +17,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from drivetrain.api.operations import Operation
+from drivetrain.api.graph import Graph
+from drivetrain.api.operations import Operation, Subscription
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Plan
 
-Made: TypeAlias = Literal["run", "update", "rollback"]
-"""How a version came into force: an application was started with it, or was changed while it ran."""
+Made: TypeAlias = Literal["run", "update", "rollback", "subscribe", "unsubscribe"]
+"""How a version came into force: an application was started with it, or was changed while it ran, perhaps
+because another application reads from it, or no longer does."""
 
 _KEPT_KINDS: Final = frozenset({"eventtime", "union", "late", "latepanes"})
 
@@ -55,6 +57,17 @@ class FragmentRecord(msgspec.Struct, frozen=True):
     stateful: str | None
 
 
+class SubscriptionRecord(msgspec.Struct, frozen=True):
+    """A subscription of another application to `stream`; see `api.operations.Subscription`."""
+
+    id: str
+    stream: str
+    reader: str
+    source: str
+    key: str
+    drop_after_ms: int | None = None
+
+
 class GraphVersion(msgspec.Struct, frozen=True):
     """A version of the graph of `application`: processors and fragments by id.
 
@@ -63,8 +76,9 @@ class GraphVersion(msgspec.Struct, frozen=True):
     force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
     `new_sinks` are those that no earlier version had, if it came while the application ran. `discards`:
     fragments of the previous version that it lacks do not process the rest of their input. `schemas` are
-    Spark's, as JSON, of the channels that these read. At `at_ms`, a time of the messages, the version that it
-    follows hands over to it (None: with the next batch).
+    Spark's, as JSON, of the channels that these read, and of those that its new fragments read. At `at_ms`, a
+    time of the messages, the version that it follows hands over to it (None: with the next batch).
+    `subscriptions` are those of other applications.
     """
 
     application: str
@@ -80,6 +94,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     discards: bool = False
     schemas: Mapping[str, Any] = {}
     at_ms: int | None = None
+    subscriptions: tuple[SubscriptionRecord, ...] = ()
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""
@@ -167,6 +182,16 @@ def state_shape(plan: Plan) -> dict[str, list[str]]:
     return version_of(plan, lambda _: "").state_shape
 
 
+def subscriptions_of(graph: Graph) -> tuple[SubscriptionRecord, ...]:
+    """The subscriptions of other applications in a graph."""
+    found = []
+    for node in graph.nodes.values():
+        if isinstance(operation := node.operation, Subscription):
+            of = (operation.reader, operation.source, operation.key, operation.drop_after_ms)
+            found.append(SubscriptionRecord(node.id, node.inputs[0], *of))
+    return tuple(found)
+
+
 def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVersion:
     """The version that a plan describes, without a number yet."""
     return GraphVersion(
@@ -184,4 +209,5 @@ def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVers
         },
         {f.id: FragmentRecord(f.inputs, f.trunk, f.branches, f.stateful) for f in plan.fragments},
         exactly_once=tuple(sink.id for sink in plan.sinks if sink.guarantee == EXACTLY_ONCE),
+        subscriptions=subscriptions_of(plan.graph),
     )

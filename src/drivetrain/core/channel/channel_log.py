@@ -63,7 +63,8 @@ class Entry(msgspec.Struct, frozen=True):
     `batch_id` is the producer's last batch at or before this entry, so the last entry alone determines which
     batches a replay skips. `clock_ms` is `NO_CLOCK_MS` while the producer has no clock. `barrier` is a
     PREPARE: the messages before it belong to that checkpoint. Such an entry has no messages and leaves the
-    clock unchanged.
+    clock unchanged. `dropped` messages were in it before another application, which reads the channel, was
+    too slow for them.
     """
 
     number: int
@@ -73,6 +74,7 @@ class Entry(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...]
     clock_ms: int
     barrier: Command | None = None
+    dropped: int = 0
 
     @property
     def rows(self) -> int:

@@ -31,7 +31,7 @@ class ChannelProgress(msgspec.Struct, frozen=True, array_like=True):
     without receiving an acknowledgement; at `window_rows` or `window_bytes` the producer is blocked, for
     `blocked_ms` milliseconds so far (0: it is not blocked). `losses` counts damaged or missing segments and
     entries, `replays` the repaired entries, both since the application began. `kept_bytes` is the channel's
-    size on disk.
+    size on disk. `dropped` messages are gone because the subscriber, another application, was too slow.
     """
 
     channel: str
@@ -49,6 +49,7 @@ class ChannelProgress(msgspec.Struct, frozen=True, array_like=True):
     losses: int = 0
     replays: int = 0
     kept_bytes: int = 0
+    dropped: int = 0
 
     def check(self) -> None:
         """Raise InternalError for a count below zero."""

@@ -29,6 +29,7 @@ CHANGEABLE: Final[Mapping[str, Key[Any]]] = {
         run.MAX_BATCH_BYTES,
         run.KEEP_LETTERS_BYTES,
         run.KEEP_LETTERS_AGE,
+        run.LATE_SAMPLES,
         checkpoint.INTERVAL,
         checkpoint.TIMEOUT,
     )

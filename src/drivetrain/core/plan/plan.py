@@ -110,6 +110,8 @@ class Plan:
     delivery: Delivery = "exactly once"
     obstacles: Mapping[str, tuple[Obstacle, ...]] = field(default_factory=dict)
     """The obstacles to real-time mode, by fragment."""
+    subscriptions: tuple[PlannedChannel, ...] = ()
+    """The channels that other applications read; `consumer_fragment` is the processor of the subscription."""
 
     def is_realtime(self, fragment: str) -> bool:
         """Whether a fragment runs in Spark's real-time mode."""
@@ -121,15 +123,20 @@ class Plan:
 
     def channel(self, id: str) -> PlannedChannel:
         """The channel of that id."""
-        return next(c for c in self.channels if c.id == id)
+        return next(c for c in self.written_channels if c.id == id)
+
+    @property
+    def written_channels(self) -> tuple[PlannedChannel, ...]:
+        """All channels that a fragment writes, also for other applications."""
+        return self.channels + self.subscriptions
 
     def with_late_messages(self) -> tuple[str, ...]:
         """The processors that leave out late messages; lateness is decided before each batch."""
         return tuple(n.id for n in self.graph.nodes.values() if n.operation.has_late_messages)
 
     def outputs(self, fragment: str) -> tuple[PlannedChannel, ...]:
-        """The channels that a fragment writes."""
-        return tuple(c for c in self.channels if c.producer_fragment == fragment)
+        """The channels that a fragment writes, also for other applications."""
+        return tuple(c for c in self.written_channels if c.producer_fragment == fragment)
 
     def edges(self) -> list[tuple[str, str]]:
         """All edges between processors, as (from, to)."""
@@ -156,6 +163,7 @@ class Plan:
                 for f in self.fragments
             ],
             "channels": [asdict(c) for c in self.channels],
+            "subscriptions": [asdict(c) for c in self.subscriptions],
             "operators": [asdict(o) for o in self.operators.values()],
             "sinks": [asdict(s) for s in self.sinks],
             "edges": [list(e) for e in self.edges()],

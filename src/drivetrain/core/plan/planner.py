@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from drivetrain.api.graph import Delivery, Graph, Latency, Node
+from drivetrain.api.operations import Subscription
 from drivetrain.core.plan.explain import describe, guarantees
 from drivetrain.core.plan.lateness import with_lateness
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedChannel
@@ -224,6 +225,21 @@ class _Draft:
             latency=self.graph.latency,
             delivery=self.graph.delivery,
             obstacles={f.id: obstacles(self.graph, f, channels, how) for f in fragments},
+            subscriptions=tuple(
+                self._subscription(node, ids)
+                for node in self.graph.nodes.values()
+                if node.operation.is_subscription
+            ),
+        )
+
+    def _subscription(self, node: Node, ids: dict[int, str]) -> PlannedChannel:
+        """The channel for another application."""
+        operation = node.operation
+        assert isinstance(operation, Subscription)
+        home = ids[id(self.home[node.id])]
+        why = f"the application {operation.reader} reads it"
+        return PlannedChannel(
+            f"{node.inputs[0]}--{node.id}.{operation.key}", node.inputs[0], home, node.id, why
         )
 
     def _ordered(self) -> list[_Piece]:

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.sources import Items, Socket
 from drivetrain.errors import InternalError, UserError
@@ -145,6 +146,14 @@ def has_event_time(graph: Graph, id: str) -> bool:
 
 
 def _replayable(graph: Graph, node: Node) -> SourceTime:
+    if isinstance(node.operation.stream_source, ApplicationStream):
+        raise ReplayError(
+            "another application keeps its stream only until it is read",
+            where=str(node),
+            expected="sources that keep their messages",
+            remedy="have the other application write its messages to files or a Kafka topic and read those, "
+            "or start over with --fresh",
+        )
     times, gaps = _walk(graph, node)
     if not gaps:
         return times

@@ -74,7 +74,7 @@ class ChannelBeginning:
             raise self._file.damaged(str(error)) from error
 
     def prepare(self) -> None:
-        """The channel is added with the next version: it has not begun."""
+        """The channel is added with the next version: it has not begun; what was there stays."""
         self._file.path.parent.mkdir(parents=True, exist_ok=True)
         self._file.write(msgspec.json.encode(Begins()))
 

@@ -155,7 +155,7 @@ class Branches:
                 reached(CrashPoint.AFTER_SINK)
                 # At once: if the batch runs again, a sink that has it reports no rows.
                 self.counts.add(self.counts.into, node.id, written)
-            elif node.operation.ends_stream:
+            elif node.operation.ends_stream and not node.operation.is_subscription:
                 frames.log(node)
 
     def _for_sink(self, frames: BatchFrames, node: Node) -> DataFrame:

@@ -35,6 +35,7 @@ from functools import cached_property
 from pyspark.sql.streaming import StreamingQuery
 
 from drivetrain.actor.purgatory import monotonic_ms
+from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, clock_behind, known_clock
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.spark.batch.newest_bound import NewestBound
@@ -262,9 +263,13 @@ class FragmentClock:
         return found
 
     def _carries_clock(self, id: str) -> bool:
-        """Whether an input's log has the clock: a channel, or a source's store without event time."""
+        """Whether an input's log has the clock: a channel, also of another application, or a source's store
+        without event time.
+        """
         if id in self.channels:
             return self._reaches_output(self.plan.channel(id).producer)
+        if isinstance(self.plan.graph.nodes[id].operation.stream_source, ApplicationStream):
+            return self._reaches_output(id)
         return id in self.trunk.stored and not self._event_times()
 
     def _reaches_output(self, id: str) -> bool:

@@ -14,6 +14,7 @@ Called by `execution`.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from contextlib import suppress
 
@@ -23,7 +24,7 @@ from pyspark.sql import DataFrame
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
-from drivetrain.core.job.run_progress import FragmentState
+from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
@@ -33,6 +34,7 @@ from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError
 from drivetrain.spark.batch.idle_clock import IdleClock
 from drivetrain.spark.batch.pipeline import BatchPipeline
 from drivetrain.spark.batch.query_figures import RanBatch
+from drivetrain.spark.batch.query_part import LatePart
 from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.skipped_batches import note_not_begun
 from drivetrain.spark.batch.trimming import Trimming
@@ -61,6 +63,8 @@ class MicroBatchQuery(FragmentQuery):
         )
         self.changes = VersionChanges(self, self.pipeline)
         self.idle_clock = IdleClock(self)
+        self.late: LatePart | None = None
+        """Looks at the late messages of a fragment that can have some; set before it starts."""
         self._begun = False  # whether an output may have part of the running batch
         branches = self.branches
         self._letters = DeadLetterStore(branches.letters, self._keep_letters())
@@ -97,6 +101,12 @@ class MicroBatchQuery(FragmentQuery):
         self.state = FragmentState.RUNNING
         if self.checkpoints is not None:
             self.checkpoints.start()
+
+    def stop(self) -> None:
+        """Stop the query now; the next attempt runs the uncommitted batch again."""
+        if self.late is not None:
+            self.late.stop()
+        super().stop()
 
     # -- a batch, in Spark's thread --------------------------------------------------------------------
 
@@ -140,6 +150,8 @@ class MicroBatchQuery(FragmentQuery):
             batch = self._planned(df, batch_id)
         outcome = self.pipeline.run(batch, self._note_begun)
         self._take(outcome)
+        if outcome.counts.late and self.late is not None:
+            self.late.note(batch_id)
         self.limit.measured(outcome.taken, outcome.took_ms)
         newest_ms = max(self.clock.newest_ms.values(), default=None)
         work, now_ms = self.counts.user.take_work(), int(time.time() * 1000)
@@ -165,6 +177,12 @@ class MicroBatchQuery(FragmentQuery):
     def _note_begun(self) -> None:
         self._begun = True
 
+    def progressed(self) -> FragmentProgressed:
+        """The fragment's progress, with the channels that other applications read."""
+        progress = super().progressed()
+        outside = self.flow.outside.progress()
+        return dataclasses.replace(progress, channels=progress.channels + outside) if outside else progress
+
     # -- between batches, in the polling thread ----------------------------------------------------------
 
     def poll(self) -> None:
@@ -178,12 +196,25 @@ class MicroBatchQuery(FragmentQuery):
         self._settle()
         self._look_at_config()
         self.idle_clock.look()
+        self._look_at_late()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
         if self.batch_id < self.replay_until:
             return  # Spark has planned one more batch, which outputs may have: it runs again first
-        if self.inputs.are_read and self._is_at_final_clock():
+        if self.inputs.are_read and self._is_at_final_clock() and self._is_looked_at():
             self._finish()
+
+    def _look_at_late(self) -> None:
+        if self.late is not None:
+            self.late.note(self.progress.newest_with_late)
+            if self.is_committed():
+                self.late.look()
+
+    def _is_looked_at(self) -> bool:
+        """Whether the late messages of the last batches were looked at."""
+        if self.late is None or self._query is None or self._query.of_spark is None:
+            return True  # an engine without observation sees no late messages
+        return self.late.is_settled(is_reported=self.progress.seen >= self.batch_id)
 
     def _is_at_final_clock(self) -> bool:
         """Whether inputs that are read have nothing left to deliver; publishes their end to the state."""

@@ -32,6 +32,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.query_figures import Blocked
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.flow.outside_readers import OutsideReaders
 
 
 class UntakenError(UserError):
@@ -60,6 +61,13 @@ class QueryFlow:
         self._progress = progress
         self._counts = _reads_all(plan, fragment)
         self._read = dict.fromkeys(readers, 0)
+        self.outside = OutsideReaders(book.keep_bytes, book.notices.append)
+        """The channels that other applications read."""
+
+    @property
+    def _inside(self) -> list[str]:
+        """The channels that fragments of this application read."""
+        return [id for id in list(self._stores) if id not in self.outside]
 
     def go_over(self, plan: Plan, fragment: Fragment) -> None:
         """Another version of the branches runs from now on; `adds` and `drops` tell of its channels."""
@@ -67,16 +75,21 @@ class QueryFlow:
 
     def adds(self, id: str, store: ChannelStore) -> None:
         """The running query writes a channel from its next batch on."""
-        self._book.produces(self._plan.channel(id), store)
+        channel = self._plan.channel(id)
+        if channel in self._plan.subscriptions:
+            self.outside.adds(self._plan, channel, store)
+        else:
+            self._book.produces(channel, store)
 
     def drops(self, id: str) -> None:
         """The running query does not write a channel any more."""
+        self.outside.drops(id)
         self._book.drops(id)
 
     def begin(self, unread: Mapping[str, int]) -> None:
         """The query is about to start, at these entries of what it reads."""
         for id, store in list(self._stores.items()):
-            self._book.produces(self._plan.channel(id), store)
+            self.adds(id, store)
         trusts = self._plan.delivery == AT_MOST_ONCE
         for id, store in self._readers.items():
             self._read[id] = unread[id]
@@ -89,25 +102,28 @@ class QueryFlow:
 
         Raises ChannelFullError if a channel keeps too much and is configured to fail then.
         """
-        self._book.wait_room(list(self._stores), given_up, self._blocked)
+        self.outside.wait_room(given_up, self._blocked)
+        self._book.wait_room(self._inside, given_up, self._blocked)
 
     def blocked(self) -> Blocked:
         """For how long batches have waited for room; from any thread."""
-        found = {id: self._book.blocked_ms(id) for id in list(self._stores)}
+        found = {id: self._book.blocked_ms(id) for id in self._inside}
+        outside, now_ms = self.outside.blocked_ms()
         return Blocked(
-            {id: total for id, (total, _) in found.items() if total},
-            max((now for _, now in found.values()), default=0),
+            {**{id: total for id, (total, _) in found.items() if total}, **outside},
+            max([now_ms, *(now for _, now in found.values())]),
         )
 
     def appended(self, *, last: bool = False) -> None:
         """Entries may have been appended to the channels that the query writes; `last` when none follow."""
-        for id in list(self._stores):  # another thread may add or drop one
+        for id in self._inside:  # another thread may add or drop one
             self._book.appended(id, last=last)
 
     def trimmed(self) -> None:
         """Entries may have been deleted from the channels that the query writes."""
-        for id in list(self._stores):
+        for id in self._inside:
             self._book.trimmed(id)
+        self.outside.look()
 
     def loss(self) -> DrivetrainError | None:
         """The first loss in the channels that the query reads, if any."""

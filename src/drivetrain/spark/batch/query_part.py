@@ -1,4 +1,4 @@
-"""The interface of a query's part in checkpoints."""
+"""The interfaces of what takes part in a query: in checkpoints, and in looking at late messages."""
 
 from __future__ import annotations
 
@@ -16,3 +16,20 @@ class CheckpointPart(Protocol):
 
     def close(self) -> None:
         """Stop taking part; waits for a running step."""
+
+
+class LatePart(Protocol):
+    """Looks at the late messages of one fragment; `spark.repair.late_sampler` implements it."""
+
+    def note(self, batch_id: int) -> None:
+        """A batch had late messages."""
+
+    def look(self) -> None:
+        """Look at the newest committed batch with late messages, if it is time; does not wait for that."""
+
+    def is_settled(self, *, is_reported: bool) -> bool:
+        """Whether the fragment may end; `is_reported`: Spark has reported its last batch."""
+        ...
+
+    def stop(self) -> None:
+        """End a look that runs, and begin no other."""

@@ -56,6 +56,8 @@ class QueryProgress:
         self.batch_ms = 0
         self.seen = -1
         """The newest reported batch."""
+        self.newest_with_late = -1
+        """The newest reported batch in which Spark dropped late messages."""
         self.counted: dict[str, int] = {}
         """Rows taken up to the last look, for sources that count rows."""
         self.notes: list[Callable[[ChannelProgress], ChannelProgress]] = []
@@ -105,6 +107,7 @@ class QueryProgress:
             late = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
             if late and self.fragment.stateful is not None:
                 self.counts.add(self.counts.late, self.fragment.stateful, late)
+                self.newest_with_late = progress.batchId
         return new
 
     def current(

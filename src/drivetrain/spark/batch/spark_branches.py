@@ -99,8 +99,8 @@ class SparkFrames(BranchFrames):
         plan, clock_ms = self._branches.context.plan, self._batch.clock_ms
         df = self[channel.producer].df
         columns = [quoted(c) for c in df.columns if not c.startswith("__")]
-        consumer = next(f for f in plan.fragments if f.id == channel.consumer_fragment)
-        if consumer.stateful in self._branches.clocked:
+        consumer = next((f for f in plan.fragments if f.id == channel.consumer_fragment), None)
+        if consumer is not None and consumer.stateful in self._branches.clocked:
             columns.append(f"{BEFORE_ALL_MS if clock_ms is None else clock_ms}L AS {BEFORE}")
         return df.selectExpr(*columns, TS if TS in df.columns else f"timestamp_millis(0) AS {TS}")
 

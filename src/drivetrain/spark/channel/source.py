@@ -49,6 +49,7 @@ from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.errors import InputError
 from drivetrain.runtime.channel.columns import PUNCT, TS, WM
 from drivetrain.runtime.channel.files import ChannelFiles
+from drivetrain.runtime.channel.outside_reader import OutsideReader
 from drivetrain.runtime.channel.segments import MessageLossError, read_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clock_source import read_clock
@@ -92,7 +93,8 @@ class ChannelSource(DataSource):
     back-pressure); `maxRows` and `maxBytes` per batch (an entry is never split); `tasks`, the most
     tasks per batch (default 2); `released`, a file with the round of the last released barrier: with it a
     batch ends before a barrier that is not released yet; `limit`, a file with the share of
-    `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry).
+    `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry);
+    `outside`, for a channel of another application: its producer learns what is planned.
     """
 
     @classmethod
@@ -120,6 +122,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit_path = options.get("limit")
         self._released_path = options.get("released")
         self._first = int(options["start"]) if "start" in options else None
+        self._is_outside = options.get("outside") == "true"
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._store: ChannelStore | None = None
         self._recorded = -1
@@ -157,6 +160,9 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = self._batch_end(position, end, is_limited=not isinstance(limit, ReadAllAvailable))
         has_repeated, self._has_repeated = self._has_repeated, True
         if reached > position:
+            if self._is_outside:
+                OutsideReader(self._log()).plan(reached)
+                self._log().forget(before=reached)  # some may have been dropped before they were planned
             return {"entry": reached, "clock": self._log().entry(reached - 1).clock_ms, "life": start["life"]}
         if has_repeated or start["clock"] == NO_CLOCK_MS:
             return start

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -120,6 +121,10 @@ class FlowBook:
             config[keys.WINDOW_MESSAGES], config[keys.WINDOW_BYTES], config[keys.WINDOW_BATCHES]
         )
         """How much may be unacknowledged in each channel."""
+        self.keep_bytes = config[keys.OUTSIDE_BYTES]
+        """How much is kept unread for each other application that reads a channel."""
+        self.notices: deque[str] = deque()
+        """What users should know of other applications that read; whoever shows it takes it out."""
         self._limits = Limits(config[keys.MAX_BYTES], config[keys.MAX_AGE])
         self._fails = config[keys.WHEN_FULL] == "fail"
         self._news = threading.Condition()

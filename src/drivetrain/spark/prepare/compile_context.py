@@ -5,6 +5,7 @@ Called by `execution`, which makes it, and by all compilers: `fragment`, `branch
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,6 +57,18 @@ class CompileContext:
     """The fragments that are compiled for Spark's real-time mode."""
     handing_over: HandingOver | None = None
     """The version before, where the branches of both are compiled."""
+
+    def apart(self) -> CompileContext:
+        """For compiling a part once more beside other threads: what that records is separate."""
+        return dataclasses.replace(
+            self,
+            how=dict(self.how),
+            schemas=dict(self.schemas),
+            columns=dict(self.columns),
+            tables=dict(self.tables),
+            refreshed=dict(self.refreshed),
+            realtime=set(self.realtime),
+        )
 
     def report(self, id: str) -> Callable[[How, str], None]:
         """A function that records how processor `id` runs."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import (
     How,
@@ -35,6 +36,7 @@ from drivetrain.spark.connector.source import OpenedSource
 from drivetrain.spark.measure.batch_limit import FILE as BATCH_SHARE
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.event_times import can_have_end_row, event_time_follows, gets_event_time
+from drivetrain.spark.prepare.outside_stream import outside, stream_of
 from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
@@ -126,12 +128,15 @@ class TrunkCompiler:
         if (id, is_timed_anew) in self._read_channels:
             return self._read_channels[id, is_timed_anew]
         df = self._channels[id] = self._channels[id] if id in self._channels else self._channel_stream(id)
+        frame = self._read_channels[id, is_timed_anew] = self._clocked(df, is_timed_anew=is_timed_anew)
+        return frame
+
+    def _clocked(self, df: DataFrame, *, is_timed_anew: bool) -> Frame:
+        """The messages of a channel, with its clock if they keep their timestamps."""
         stateful = self.plan.graph.nodes[self.fragment.stateful] if self.fragment.stateful else None
         lag_ms = 0 if stateful is None else stateful.operation.input_lag_ms
         is_clocked = not (is_timed_anew or self._only_at_end())
-        frame = Frame(with_channel_clock(df, lag_ms) if is_clocked else data_only(df))
-        self._read_channels[id, is_timed_anew] = frame
-        return frame
+        return Frame(with_channel_clock(df, lag_ms) if is_clocked else data_only(df))
 
     def _channel_stream(self, id: str) -> DataFrame:
         df = read_channel(
@@ -150,6 +155,8 @@ class TrunkCompiler:
     def _read(self, node: Node) -> Frame:
         source, declared = node.operation.stream_source, node.operation.assigned_time
         assert source is not None
+        if isinstance(source, ApplicationStream):
+            return self._outside(node, source)
         if must_be_stored(source):
             follows = event_time_follows(self.plan.graph, node.id, self.fragment.processors)
             by_arrival = declared is None and not follows
@@ -203,6 +210,24 @@ class TrunkCompiler:
         self.inputs.append(node.id)
         self.sources[node.id] = stored.opened
         return stored
+
+    def _outside(self, node: Node, source: ApplicationStream) -> Frame:
+        """The stream of another application, with its clock unless the messages get other timestamps."""
+        where = stream_of(source, self.context.rundir, node.id)
+        spark = self.context.spark
+        df = read_channel(
+            spark,
+            where.channel,
+            where.schema,
+            **({"subscriber": where.id, "outside": "true"} if self.subscriber else {}),
+            maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
+            limit=self.limit_path,
+            tasks=int(spark.conf.get("spark.sql.shuffle.partitions", "2")),
+        )
+        stored = self.stored[node.id] = outside(df, where, node.id)
+        self.inputs.append(node.id)
+        self.sources[node.id] = stored.opened
+        return self._clocked(df, is_timed_anew=self._is_timed_anew(node))
 
     def _begin(self, node: Node) -> Begin | None:
         """Where the first query of a replay begins in a source's store."""
@@ -263,8 +288,9 @@ class TrunkCompiler:
     def _has_several_clocks(self) -> bool:
         """Whether the clock of the state is the smallest of several, which Spark does not keep apart."""
         channels = sum(channel.id in self.fragment.inputs for channel in self.plan.channels)
-        nodes = (self.plan.graph.nodes[id] for id in self.fragment.trunk)
-        return channels + sum(node.operation.assigned_time is not None for node in nodes) > 1
+        nodes = [self.plan.graph.nodes[id] for id in self.fragment.trunk]
+        outside = sum(isinstance(node.operation.stream_source, ApplicationStream) for node in nodes)
+        return channels + outside + sum(node.operation.assigned_time is not None for node in nodes) > 1
 
     def _with_partition_clocks(self, frame: Frame, id: str) -> Frame:
         """Only the published clock moves the watermark: the largest timestamp is of one partition only."""

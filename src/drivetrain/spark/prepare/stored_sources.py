@@ -12,7 +12,7 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -59,14 +59,31 @@ class StoredSource(OpenedSource):
         return Position(self._ingest.stored, self._ingest.stored if finished else None, finished)
 
 
+class Storing(Protocol):
+    """What stores the messages of a source."""
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+
+    def stop(self) -> None:
+        """Stop, and wait for that."""
+
+
+class Kept(Protocol):
+    """What deletes from the store of a source."""
+
+    def trim(self, store: ChannelStore) -> None:
+        """Delete what was read and need not be kept."""
+
+
 @dataclass(frozen=True)
 class StoredInput:
     """A source with its store: start `ingest` before the query that reads `opened`."""
 
     opened: OpenedSource
-    ingest: IngestThreads
+    ingest: Storing
     store: ChannelStore
-    kept: Retention
+    kept: Kept
 
 
 def must_be_stored(source: object) -> TypeGuard[Items | Socket]:

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.beginning import ChannelBeginning
+from drivetrain.runtime.subscription_note import read_note
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
@@ -38,7 +40,8 @@ def window_size_ms(plan: Plan, fragment: Fragment) -> int | None:
 def is_late(plan: Plan, fragment: str, rundir: RunDirectory) -> bool:
     """Whether a fragment, or one before it, was added while the application ran."""
     channels = [c for c in plan.channels if c.consumer_fragment == fragment]
-    return any(ChannelBeginning(rundir.channel(channel.id)).is_late for channel in channels)
+    places = [rundir.channel(channel.id) for channel in channels]
+    return any(ChannelBeginning(place).is_late for place in (*places, *_outside(plan, fragment, rundir)))
 
 
 def first_whole_ms(plan: Plan, fragment: str, rundir: RunDirectory) -> int | None:
@@ -47,6 +50,10 @@ def first_whole_ms(plan: Plan, fragment: str, rundir: RunDirectory) -> int | Non
     None: it lacks none, or nothing is known of timestamps. Raises InputError for a damaged file.
     """
     bounds: list[int] = []
+    for place in _outside(plan, fragment, rundir):
+        begins = ChannelBeginning(place).read()
+        if begins is not None and begins.newest_ms is not None:
+            bounds.append(begins.newest_ms)
     for channel in (c for c in plan.channels if c.consumer_fragment == fragment):
         begins = ChannelBeginning(rundir.channel(channel.id)).read()
         if begins is None:
@@ -58,3 +65,16 @@ def first_whole_ms(plan: Plan, fragment: str, rundir: RunDirectory) -> int | Non
             producer = next(f for f in plan.fragments if f.id == channel.producer_fragment)
             bounds.append(before_ms + (window_size_ms(plan, producer) or 0))
     return max(bounds, default=None)
+
+
+def _outside(plan: Plan, fragment: str, rundir: RunDirectory) -> list[str]:
+    """The channels of other applications that a fragment reads."""
+    own = next(f for f in plan.fragments if f.id == fragment)
+    nodes = {id: plan.graph.nodes[id] for id in own.inputs if id in plan.graph.nodes}
+    found = []
+    for id, node in nodes.items():
+        source = node.operation.stream_source
+        if isinstance(source, ApplicationStream):
+            note = read_note(rundir.source(id))
+            found += [] if note is None else [note.channel]
+    return found

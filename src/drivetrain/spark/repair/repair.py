@@ -56,6 +56,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end
+from drivetrain.spark.repair.outside_damage import outside_channel, repaired_by_producer
 from drivetrain.spark.repair.rerun_batch import BatchAgain, LostForGoodError
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.session.offset_log import batch_numbers, committed
@@ -124,10 +125,20 @@ class Repair:
         finally:
             shutil.rmtree(self._aside, ignore_errors=True)
 
+    def mend_channel(self, id: str, first: int) -> Steps[int]:
+        """Repair one channel from entry `first` on, whose producer may run; raises as `mend`."""
+        try:
+            return (yield from self._mend(id, first))
+        finally:
+            shutil.rmtree(self._aside, ignore_errors=True)
+
     # -- one channel ---------------------------------------------------------------------------------
 
     def _mend(self, id: str, first: int, end: int | None = None) -> Steps[int]:
         """Repair the entries [first, end) of a channel, or of a source's store."""
+        outside = outside_channel(self._plan, self._context.rundir, id)
+        if outside is not None:
+            return (yield from repaired_by_producer(id, outside, first, self._report))
         store = self._store(id)
         lock = self._lock(store)
         try:
@@ -272,7 +283,7 @@ class Repair:
             return last.batch_id
         while self._context_of is not None and newest > last.batch_id:
             plan = self._context_of(channel.producer_fragment, newest).plan
-            if any(known.id == channel.id for known in plan.channels):
+            if any(known.id == channel.id for known in plan.written_channels):
                 break
             newest -= 1
         return newest
@@ -335,7 +346,7 @@ class Repair:
 
     def _channel(self, id: str) -> PlannedChannel | None:
         """The channel with that id; None for a source's store."""
-        return next((c for c in self._plan.channels if c.id == id), None)
+        return next((c for c in self._plan.written_channels if c.id == id), None)
 
     def _lock(self, store: ChannelStore) -> FileLock:
         Path(store.uri).mkdir(parents=True, exist_ok=True)

@@ -151,10 +151,11 @@ class BatchAgain:
         )
 
 
-def cut_back(checkpoint: Path, target: Path, batch_id: int) -> None:
+def cut_back(checkpoint: Path, target: Path, batch_id: int, *, with_state: bool = True) -> None:
     """Make `target` the checkpoint that a crash within batch `batch_id` would have left.
 
-    A running query may add to `checkpoint` meanwhile, and delete old files.
+    A running query may add to `checkpoint` meanwhile, and delete old files. A query without a stateful
+    operator needs no state.
     """
     for folder, batches in (("offsets", (batch_id - 1, batch_id)), ("commits", (batch_id - 1,))):
         (target / folder).mkdir(parents=True)
@@ -162,7 +163,10 @@ def cut_back(checkpoint: Path, target: Path, batch_id: int) -> None:
             with suppress(FileNotFoundError):
                 shutil.copy(checkpoint / folder / str(number), target / folder / str(number))
     (target / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-    for folder, newest in (("state", batch_id), ("sources", None)):
+    folders: list[tuple[str, int | None]] = [("sources", None)]
+    if with_state:
+        folders.append(("state", batch_id))
+    for folder, newest in folders:
         for path, _, names in os.walk(checkpoint / folder):
             into = target / Path(path).relative_to(checkpoint)
             into.mkdir(parents=True)

@@ -19,15 +19,20 @@ import msgspec
 
 from drivetrain.api.moments import moment_text
 from drivetrain.api.sinks import FileSink
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
-from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
+from drivetrain.core.change.subscriptions import carried_over, refuse_read
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.handover_times import checked as checked_time
 from drivetrain.spark.run.starting_fragments import refuse_fragments
 from drivetrain.spark.run.trunk_changes import check_trunk
@@ -43,6 +48,25 @@ if TYPE_CHECKING:
 
 
 Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
+
+
+@dataclass(frozen=True)
+class AskedChange:
+    """A change of a running application, as it is asked for: to the version `record`, made of `graph`.
+
+    `code` is the graph with the user's code, if that can be kept. `against` is the version that it was
+    compared with, `at` is when it takes effect. With `discards`, removed fragments do not process the rest of
+    their input. With `even_if_read`, it may change what other applications read.
+    """
+
+    record: GraphVersion
+    graph: Graph
+    code: bytes | None
+    made_how: Made
+    against: int
+    at: At = None
+    discards: bool = False
+    even_if_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,32 +92,31 @@ class Proposal:
 def checked(
     versions: ApplicationVersions,
     drivers: Mapping[str, FragmentDriver],
-    record: GraphVersion,
-    graph: Graph,
-    code: bytes | None,
-    made_how: Made,
-    against: int,
-    at: At = None,
+    asked: AskedChange,
     *,
     start: Start | None = None,
-    discards: bool = False,
+    in_cluster: bool = False,
 ) -> Proposal:
-    """Check a change to a graph, and compile it for the fragments that `drivers` drive, by id.
+    """Check a change, and compile it for the fragments that `drivers` drive, by id.
 
-    `start` makes the first query of a new fragment; without it no fragment can be added or removed, as in a
-    cluster. Raises the errors of `LiveChanges.propose`.
+    `start` makes the first query of a new fragment; without it new fragments are not compiled. Raises the
+    errors of `LiveChanges.propose`.
     """
     before = versions.in_force
-    if before.record.number != against:
+    asked = _with_subscriptions(before, asked)
+    record, graph, discards = asked.record, asked.graph, asked.discards
+    if before.record.number != asked.against:
         raise UserError(
             "the application has changed meanwhile",
-            expected=f"version {against}",
+            expected=f"version {asked.against}",
             got=f"version {before.record.number}",
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
+    if not asked.even_if_read:
+        refuse_read(before.record, record)
     modes = {"has_checkpoints": before.context.transactional, "discards": discards}
-    found = difference(before.record, record, **modes, in_cluster=start is None)
+    found = difference(before.record, record, in_cluster=in_cluster, even_if_read=True, **modes)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -106,7 +129,7 @@ def checked(
     loaded = versions.load(record, graph)
     change = live_change(before.record, record)
     read = {channel for id in change.leaves for channel in before.record.channels(id)}
-    schemas = {id: before.context.schemas[id].jsonValue() for id in sorted(read)}
+    schemas = {**record.schemas, **{id: before.context.schemas[id].jsonValue() for id in sorted(read)}}
     new_sinks = _new_sinks(versions, loaded)
     record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=discards, schemas=schemas)
     loaded = dataclasses.replace(loaded, record=record)
@@ -116,10 +139,40 @@ def checked(
         if before.sinks.get(id) is not sink:
             sink.validate()
     refuse_fragments(before, loaded, change)
-    if at is not None:
-        return _at_a_time(versions, drivers, loaded, change, made_how, code, at)
+    _prepare_subscriptions(before, loaded)
+    if asked.at is not None:
+        return _at_a_time(versions, drivers, loaded, change, asked, asked.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
-    return Proposal(loaded, change, made_how, code, sets, queries)
+    return Proposal(_with_schemas(loaded, change), change, asked.made_how, asked.code, sets, queries)
+
+
+def _with_schemas(loaded: LoadedVersion, change: Change) -> LoadedVersion:
+    """The version with the schemas of the channels that its new fragments read, as far as they are known."""
+    record, known = loaded.record, loaded.context.schemas
+    read = sorted({channel for id in change.starts for channel in record.channels(id)} & known.keys())
+    schemas = {**record.schemas, **{id: known[id].jsonValue() for id in read}}
+    return dataclasses.replace(loaded, record=msgspec.structs.replace(record, schemas=schemas))
+
+
+def _with_subscriptions(before: LoadedVersion, asked: AskedChange) -> AskedChange:
+    """The change with the subscriptions of other applications, of which neither a file nor an earlier version
+    knows; raises UserError when it lacks a stream that others read.
+    """
+    records = before.record.subscriptions
+    if asked.made_how in ("subscribe", "unsubscribe") or not (records or asked.record.subscriptions):
+        return asked
+    graph = carried_over(asked.graph, records, even_if_read=asked.even_if_read)
+    record = version_of(configured_plan(graph, before.context.config), fingerprint)
+    code = None if asked.code is None else code_if_possible(graph)
+    return dataclasses.replace(asked, record=record, graph=graph, code=code)
+
+
+def _prepare_subscriptions(before: LoadedVersion, loaded: LoadedVersion) -> None:
+    """Make the places of channels for other applications, which begin once the version is in force."""
+    known = {channel.id for channel in before.plan.subscriptions}
+    for channel in loaded.plan.subscriptions:
+        if channel.id not in known:
+            ChannelBeginning(loaded.context.rundir.channel(channel.id)).prepare()
 
 
 def _compiled(
@@ -147,8 +200,7 @@ def _at_a_time(
     drivers: Mapping[str, FragmentDriver],
     loaded: LoadedVersion,
     change: Change,
-    made_how: Made,
-    code: bytes | None,
+    asked: AskedChange,
     at: int | Literal["next-window"],
 ) -> Proposal:
     """A change at a time of the messages; until then, the affected fragments run both versions."""
@@ -167,13 +219,13 @@ def _at_a_time(
         )
     before = versions.in_force
     queries = {id: changing_query(drivers, id) for id in sorted(change.touched)}
-    at_ms = checked_time(versions, drivers, loaded, change.touched, code, at)
+    at_ms = checked_time(versions, drivers, loaded, change.touched, asked.code, at)
     loaded = dataclasses.replace(loaded, record=msgspec.structs.replace(loaded.record, at_ms=at_ms))
     sets = {
         id: versions.both(before, loaded, at_ms, versions.branch_set(loaded, query), query)
         for id, query in queries.items()
     }
-    return Proposal(loaded, change, made_how, code, sets, at=at)
+    return Proposal(loaded, change, asked.made_how, asked.code, sets, at=at)
 
 
 def begun_notices(record: GraphVersion, change: Change, context: CompileContext) -> list[str]:

@@ -18,7 +18,9 @@ from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
 from drivetrain.runtime.error_records import error_record
 from drivetrain.spark.prepare.graph_code import graph_from_code
+from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.configuring import configure
+from drivetrain.spark.run.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
@@ -35,6 +37,7 @@ class ControlAnswers:
         self._rundir: Final = rundir
         self._changes: Final = changes
         self._reporter: Final = reporter
+        self._subscribers: Final = Subscribers(changes)
         self._answers: Final[Mapping[str, Callable[[ControlRequest], ControlAnswer]]] = {
             "change": self._change,
             "state": lambda _: ControlAnswer(changes.state),
@@ -45,6 +48,8 @@ class ControlAnswers:
             "threads": lambda _: ControlAnswer(threads=reporter.threads()),
             "stop": self._stop,
             "configure": self._configure,
+            "subscribe": self._subscribe,
+            "unsubscribe": self._unsubscribe,
         }
 
     def answer(self, line: bytes) -> bytes:
@@ -64,8 +69,18 @@ class ControlAnswers:
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
-        given = (record, graph, code, request.how, request.against, request.at)
-        number = self._changes.propose(*given, discards=request.discards)
+        how, against, at = request.how, request.against, request.at
+        asked = AskedChange(
+            record,
+            graph,
+            code,
+            how,
+            against,
+            at,
+            discards=request.discards,
+            even_if_read=request.even_if_read,
+        )
+        number = self._changes.propose(asked)
         self._changes.wait_taken(number)
         return ControlAnswer(self._changes.state, number)
 
@@ -76,6 +91,15 @@ class ControlAnswers:
     def _configure(self, request: ControlRequest) -> ControlAnswer:
         configured = configure(self._changes.versions, request.values, request.restored)
         return ControlAnswer(self._changes.state, configured=configured)
+
+    def _subscribe(self, request: ControlRequest) -> ControlAnswer:
+        if request.wanted is None:
+            raise UserError("the request does not say what to subscribe to")
+        return ControlAnswer(subscribed=self._subscribers.subscribe(request.wanted))
+
+    def _unsubscribe(self, request: ControlRequest) -> ControlAnswer:
+        number = self._subscribers.end(request.reader, request.source)
+        return ControlAnswer(self._changes.state, number)
 
     def _stop(self, _: ControlRequest) -> ControlAnswer:
         self._reporter.stop()

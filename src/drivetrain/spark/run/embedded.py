@@ -26,6 +26,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.run_progress import (
+    NoticeGiven,
     QuietListener,
     RunListener,
     RunOutcome,
@@ -57,12 +58,14 @@ from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_changes import FragmentChanges
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.outside_repairs import OutsideRepairs
 from drivetrain.spark.run.preparing import finish, look_at, prepare
 from drivetrain.spark.run.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.run.run_reporter import RunReporter
+from drivetrain.spark.run.subscribing import Waiting
 from drivetrain.spark.run.trunk_changes import first_context
 from drivetrain.spark.session.lost_java import java_lost
 
@@ -114,7 +117,13 @@ def run(
 
         def begin() -> Execution:
             return prepare(
-                plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
+                plan,
+                rundir,
+                config,
+                fresh=fresh,
+                replay_from_ms=replay_from_ms,
+                savepoint=savepoint,
+                waiting=Waiting(lambda text: listener.on_event(NoticeGiven(text)), listener.stop_requested),
             )
 
         return _run_with_restores(begin, plan, rundir, config, listener, started_s, on_start, resumed=resumed)
@@ -236,7 +245,8 @@ def assembled(
     fragments = FragmentChanges(execution, drivers, drive, clock, checkpoints)
     changes = LiveChanges(execution, drivers, fragments)
     notices.extend(notices_of_changed(execution.versions))
-    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes)
+    repairs = OutsideRepairs(drivers, recovery)
+    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes, repairs)
 
 
 def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, started_s: float) -> RunResult:
@@ -251,6 +261,7 @@ def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, sta
 def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
     with ExitStack() as ends:  # all are stopped, even if one of them cannot be
         ends.callback(loop.changes.close)
+        ends.callback(loop.repairs.close)
         for driver in loop.drivers.values():
             ends.callback(driver.stop)
         loop.start()

@@ -37,6 +37,7 @@ from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
+from drivetrain.spark.run.outside_repairs import OutsideRepairs
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 
@@ -61,12 +62,14 @@ class EmbeddedLoop:
         notices: deque[str],
         drivers: Mapping[str, FragmentDriver],
         changes: LiveChanges,
+        repairs: OutsideRepairs,
     ) -> None:
         self.drivers = drivers
         self._listener = listener
         self.clock = clock
         self.checkpoints = checkpoints
         self.changes = changes
+        self.repairs = repairs
         self._savepoints = savepoints
         self._notices = notices
         self._now_ms = 0
@@ -102,6 +105,7 @@ class EmbeddedLoop:
             if driver.fragment in self.drivers:  # the one before may have ended a trial, and this one with it
                 self._look_after(driver)
         self.changes.step()
+        self.repairs.look()
         is_over = all(driver.is_finished for driver in self.drivers.values()) and not self.changes.is_busy
         self._savepoints.look()
         if is_over and self.checkpoints.is_all_published() and not self._savepoints.is_busy:
@@ -201,6 +205,7 @@ class EmbeddedLoop:
             self.checkpoints.notices,
             self._notices,
             self.changes.versions.notices,
+            self.changes.outside_notices,
         ):
             while notices:
                 self._listener.on_event(NoticeGiven(notices.popleft()))

@@ -39,6 +39,7 @@ from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.largest_batches import largest_batches
 from drivetrain.spark.prepare.opened_sinks import OpenSinks
+from drivetrain.spark.repair.late_sampler import LateSampler
 from drivetrain.spark.run.host import SPARK
 
 if TYPE_CHECKING:
@@ -184,4 +185,6 @@ class Execution:
         files = CheckpointFiles(rundir.home)
         own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)
         query.checkpoints = self.part(own)
+        if fragment.stateful is not None:
+            query.late = LateSampler(query, config)
         return query

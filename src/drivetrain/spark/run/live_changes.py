@@ -22,6 +22,7 @@ Called by `embedded_loop` (`step`, `goes_back`) and `control_answers` (`propose`
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -30,8 +31,6 @@ import msgspec
 
 from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
-from drivetrain.core.change.graph_version import GraphVersion, Made
-from drivetrain.core.change.handover import At
 from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import (
     BatchBegan,
@@ -59,9 +58,9 @@ from drivetrain.core.change.live_change import (
 )
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.run.change_history import ChangeHistory
-from drivetrain.spark.run.change_proposal import Proposal, begun_notices, checked
+from drivetrain.spark.run.change_proposal import AskedChange, Proposal, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import first_batch, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
 from drivetrain.spark.run.starting_fragments import started
@@ -69,7 +68,6 @@ from drivetrain.spark.run.wanted_versions import WantedVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
     from drivetrain.spark.batch.query_versions import QueryVersions
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
@@ -77,8 +75,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
-_LOOK_S: Final = 0.1
-"""How often a thread that waits for the loop checks whether the run has ended."""
+_LOOK_S: Final = 0.1  # how often a thread that waits for the loop checks whether the run has ended
 
 
 class LiveChanges:
@@ -117,22 +114,11 @@ class LiveChanges:
         both, clock_ms = self._handovers.both, self._handovers.clock_ms
         return msgspec.structs.replace(state, at_ms=handover.at_ms, both=both, clock_ms=clock_ms)
 
-    def propose(
-        self,
-        record: GraphVersion,
-        graph: Graph,
-        code: bytes | None,
-        made_how: Made,
-        against: int,
-        at: At = None,
-        *,
-        discards: bool = False,
-    ) -> int:
+    def propose(self, asked: AskedChange) -> int:
         """Check and compile a change; returns the number that its version will get.
 
-        `against` is the version that it was compared with, `at` is when it takes effect. With `discards`,
-        removed fragments do not process the rest of their input. Raises ChangeUnderwayError, UserError if the
-        application cannot change this way, and compilation errors.
+        Raises ChangeUnderwayError, UserError if the application cannot change this way, and compilation
+        errors.
         """
         if self._is_over:
             remedy = "run it with the new graph once it has stopped"
@@ -140,10 +126,9 @@ class LiveChanges:
         if not self._reserved.acquire(blocking=False):
             raise underway(self.state)
         try:
-            self._handovers.refuse_change(record)
+            self._handovers.refuse_change(asked.record)
             with self._history.begun():
-                given = (self.versions, self._drivers, record, graph, code, made_how, against, at)
-                made = checked(*given, start=partial(started, self._execution), discards=discards)
+                made = checked(self.versions, self._drivers, asked, start=partial(started, self._execution))
                 self._withdrawn.refuse(made.loaded.sinks)
         except BaseException:
             self._reserved.release()
@@ -208,6 +193,11 @@ class LiveChanges:
         self._see_to_versions()
         self._withdrawn.look()
         self._fragments.look()
+
+    @property
+    def outside_notices(self) -> deque[str]:
+        """What users should know of other applications that read; whoever shows it takes it out."""
+        return self._execution.flow.notices
 
     @property
     def is_busy(self) -> bool:

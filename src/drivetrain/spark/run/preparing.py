@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import secrets
 import time
 import uuid
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark.sql.types import StructType
 
 from drivetrain.api.written_out import notice, written_out
@@ -54,7 +56,12 @@ if TYPE_CHECKING:
     from drivetrain.spark.connector.sink import SinkWriter
 
 
+from drivetrain.core.change.subscriptions import carried_over
+from drivetrain.core.plan.configured import configured_plan
+from drivetrain.runtime.leftovers import delete_leftovers
 from drivetrain.spark.run.execution import Execution
+from drivetrain.spark.run.subscribers import require_same_columns
+from drivetrain.spark.run.subscribing import Waiting, end_subscriptions, subscribe
 
 
 def prepare(
@@ -68,19 +75,31 @@ def prepare(
     flow: FlowBook | None = None,
     host: Host = SPARK,
     version: GraphVersion | None = None,
+    waiting: Waiting | None = None,
 ) -> Execution:
     """Compile everything, check every source and sink, and create the state; nothing runs yet.
 
     This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
     `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
-    from the savepoint at that place. `version` is the record of the plan, if there is one. Raises the
+    from the savepoint at that place. `version` is the record of the plan, if there is one. It waits for
+    other applications, whose streams it reads, as `waiting` says (None: not at all). Raises the
     application's first error: then a first run leaves no state, and an earlier life stays.
     """
+    plan, version = with_readers(plan, rundir, config, version, fresh=fresh)
     with opened_savepoint(
         savepoint, plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms
     ) as saved:
         return _begun(
-            plan, rundir, config, flow, host, version, saved, fresh=fresh, replay_from_ms=replay_from_ms
+            plan,
+            rundir,
+            config,
+            flow,
+            host,
+            version,
+            saved,
+            waiting,
+            fresh=fresh,
+            replay_from_ms=replay_from_ms,
         )
 
 
@@ -92,6 +111,7 @@ def _begun(
     host: Host,
     version: GraphVersion | None,
     saved: OpenedSavepoint | None,
+    waiting: Waiting | None,
     *,
     fresh: bool,
     replay_from_ms: int | None,
@@ -108,9 +128,10 @@ def _begun(
         code = code_if_possible(plan.graph)
     try:
         execution = _prepared(
-            plan, rundir, config, flow, host, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
+            plan, rundir, config, flow, host, waiting, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
         )
         execution.record = rundir.begin(plan, version, code)
+        delete_leftovers(rundir, execution.record)
         CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
     except BaseException:
         rundir.give_up_aside()
@@ -128,6 +149,7 @@ def _prepared(
     config: Config,
     flow: FlowBook | None,
     host: Host,
+    waiting: Waiting | None,
     *,
     fresh: bool,
     replay_from_ms: int | None,
@@ -151,7 +173,9 @@ def _prepared(
     if saved is not None:
         abort_others(sinks)
     restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
+    subscribed = subscribe(plan.graph, rundir, config, waiting)
     execution = _started(plan, rundir, config, sinks, flow, host)
+    execution.notices += subscribed
     execution.notices += map(notice, written_out(plan.graph, config))
     if restored is not None:
         execution.notices.append(restored)
@@ -160,8 +184,10 @@ def _prepared(
         execution.notices.append(saved.notice(parts))
     try:
         execution.compile_all()
+        require_same_columns(execution.plan, rundir, execution.context.schemas)
     except BaseException:
         if first_run:
+            end_subscriptions(plan.graph, rundir)
             rundir.clear()  # nothing has run: the next try lists its inputs again
         raise
     return execution
@@ -245,3 +271,23 @@ def _started(
         transactional=makes_checkpoints(plan, config),
     )
     return Execution(context, engine, sinks, flow or FlowBook(config), host.part)
+
+
+def with_readers(
+    plan: Plan, rundir: RunDirectory, config: Config, version: GraphVersion | None, *, fresh: bool
+) -> tuple[Plan, GraphVersion | None]:
+    """The plan, and its version, with the subscriptions of other applications that are in force.
+
+    An application that starts over keeps them under other keys: their readers then notice. Raises UserError
+    when a stream is gone that others read.
+    """
+    in_force = rundir.versions.last_readable()
+    records = () if in_force is None else in_force.subscriptions
+    if fresh:
+        records = tuple(msgspec.structs.replace(record, key=secrets.token_hex(4)) for record in records)
+    if not records and not plan.subscriptions:
+        return plan, version
+    graph = carried_over(plan.graph, records)
+    if graph.nodes.keys() == plan.graph.nodes.keys() and version is not None:
+        return plan, version
+    return configured_plan(graph, config), None

@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
@@ -61,18 +62,8 @@ class Recovery:
         Raises LostForGoodError, and `failure` itself when no damage is found twice at the same batch.
         """
         query.stop()
-        versions = self._execution.versions
         id = query.fragment.id
-        context = self._execution.context_of(id)
-        repair = Repair(
-            context,
-            self._execution.engine,
-            query.directory / "again",
-            context_of=None if versions is None else versions.context_of,
-            compiling=self._compiling,
-            tell=self._tell,
-            skip=context.plan.delivery == AT_MOST_ONCE,
-        )
+        repair = self._repair(id, query.directory / "again")
         outgrown = isinstance(failure, PartitionsChangedError)
         if outgrown or (yield from repair.mend(id, query.inputs.unread())):
             self._fruitless.pop(id, None)
@@ -84,6 +75,26 @@ class Recovery:
             successor = self._execution.fragment(id, counts=query.counts)
         successor.go_on(query)
         return successor
+
+    def mend_outside(self, fragment: str, channel: str, first: int) -> Steps[int]:
+        """Repair a channel that another application reads, from entry `first` on, while `fragment` writes it.
+
+        Raises LostForGoodError.
+        """
+        aside = self._execution.rundir.fragment(fragment) / "again-outside"
+        return (yield from self._repair(fragment, aside).mend_channel(channel, first))
+
+    def _repair(self, fragment: str, aside: Path) -> Repair:
+        versions, context = self._execution.versions, self._execution.context_of(fragment)
+        return Repair(
+            context,
+            self._execution.engine,
+            aside,
+            context_of=None if versions is None else versions.context_of,
+            compiling=self._compiling,
+            tell=self._tell,
+            skip=context.plan.delivery == AT_MOST_ONCE,
+        )
 
     def restarted(self, query: FragmentQuery, ready: Callable[[FragmentQuery], None]) -> Steps[FragmentQuery]:
         """Make the successor of a query that was drained, compiled again; `ready` receives it."""

@@ -34,6 +34,7 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.control_requests import wait_ended
 from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.graph_code import code_if_possible
+from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.configuring import configure
 from drivetrain.spark.run.run_clock import RunClock, clock_is_behind
 
@@ -145,6 +146,7 @@ class RunningApplication:
         *,
         at: str | int | datetime = "now",
         discard: bool = False,
+        even_if_read: bool = False,
     ) -> int:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
@@ -154,14 +156,18 @@ class RunningApplication:
         it cannot change so, or nothing changes; ChangeUnderwayError while another change is under way;
         `RolledBackError` when the new code has failed and the application went back; UnavailableError
         when the change has not ended `timeout` after its compilation; the change then continues. A removed
-        fragment processes the rest of its input, unless with `discard`.
+        fragment processes the rest of its input, unless with `discard`. Streams that other applications read
+        stay as they are, unless with `even_if_read`.
 
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
         when = time_given(at)
         return self._changed(
-            timeout, lambda changes: _propose_application(changes, application, when, discards=discard)
+            timeout,
+            lambda changes: _propose_application(
+                changes, application, when, discards=discard, even_if_read=even_if_read
+            ),
         )
 
     def attach(self, attach: Attach, to: str, timeout: str = DEFAULT_TIMEOUT) -> int:
@@ -316,7 +322,9 @@ class _Listener:
         return self.is_asked_to_stop or self._listener.stop_requested()
 
 
-def _propose_application(changes: LiveChanges, application: Application, at: At, *, discards: bool) -> int:
+def _propose_application(
+    changes: LiveChanges, application: Application, at: At, *, discards: bool, even_if_read: bool
+) -> int:
     """Propose another graph of the application that this process runs; see `LiveChanges.propose`."""
     own = changes.versions.in_force.context
     if application.naming_settings != own.rundir.settings:
@@ -326,12 +334,17 @@ def _propose_application(changes: LiveChanges, application: Application, at: At,
             got=str(application.naming_settings),
             remedy="build the application with the settings of the one that runs",
         )
-    return _propose_graph(changes, application.graph(), at, discards=discards)
+    graph = application.graph()
+    return _propose_graph(changes, graph, at, discards=discards, even_if_read=even_if_read)
 
 
-def _propose_graph(changes: LiveChanges, graph: Graph, at: At = None, *, discards: bool) -> int:
+def _propose_graph(
+    changes: LiveChanges, graph: Graph, at: At = None, *, discards: bool, even_if_read: bool = False
+) -> int:
     in_force = changes.versions.in_force
     ship(graph)
     record = version_of(configured_plan(graph, in_force.context.config), fingerprint)
     code, against = code_if_possible(graph), in_force.record.number
-    return changes.propose(record, graph, code, "update", against, at, discards=discards)
+    return changes.propose(
+        AskedChange(record, graph, code, "update", against, at, discards=discards, even_if_read=even_if_read)
+    )

@@ -113,7 +113,6 @@ export interface DeadLetters {
   next: string | null;
   count: number;
   dropped: number;
-  late: Record<string, number> | null;
 }
 
 export interface Finding {
@@ -253,6 +252,23 @@ export interface PlannedUpload {
   name: string;
   settings: ApplicationSetting[];
   graph: Graph | null;
+}
+
+export interface LateMessage {
+  fragment: string;
+  processor: string;
+  message: string;
+  is_cut: boolean;
+  timestamp_ms: number;
+  clock_ms: number;
+  batch: number;
+  stored_ms: number;
+}
+
+export interface LateMessages {
+  samples: LateMessage[];
+  next: string | null;
+  late: Record<string, number> | null;
 }
 
 export interface Operation {

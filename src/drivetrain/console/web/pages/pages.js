@@ -11,6 +11,7 @@ import { ClocksPage } from "./clocks.js";
 import { DeadLettersPage } from "./dead_letters.js";
 import { ErrorsPage } from "./errors.js";
 import { GraphPage } from "./graph.js";
+import { LateMessagesPage } from "./late_messages.js";
 import { LogsPage } from "./logs.js";
 import { StatesPage } from "./states.js";
 import { ThreadsPage } from "./threads.js";
@@ -52,6 +53,15 @@ export const PAGES = [
     page: DeadLettersPage,
     isThere: () => may("user"),
     count: () => job.value?.processors.reduce((sum, one) => sum + one.dead_letters, 0) ?? 0,
+    bad: () => true,
+  },
+  {
+    id: "late-messages",
+    label: "Late messages",
+    key: "z",
+    page: LateMessagesPage,
+    isThere: () => may("user"),
+    count: () => job.value?.processors.reduce((sum, one) => sum + one.late, 0) ?? 0,
     bad: () => true,
   },
   { id: "states", label: "States", key: "t", page: StatesPage, isThere: () => may("user") },

@@ -1,0 +1,53 @@
+"""`drivetrain unsubscribe`: ends subscriptions of another application to one that runs here.
+
+Called by `cli.main`. Needs no Java.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StateDirOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.cluster_access import AppArgument
+from drivetrain.runtime.control_requests import ask_to_unsubscribe
+from drivetrain.runtime.find_application import directory_of
+from drivetrain.terminal import print_line
+
+
+def unsubscribe_command(
+    app: AppArgument,
+    reader: Annotated[
+        str,
+        typer.Argument(
+            metavar="READER",
+            help="The application that reads from it, by name or id, or one of its sources: READER/SOURCE.",
+        ),
+    ],
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End the subscriptions of READER to an application that runs here: what is kept for it is deleted.
+
+    For a reader that is gone for good. One that runs ends with an error; with --fresh it subscribes again.
+    """
+    rundir = directory_of(app, load_config(config_file, parse_sets(sets, state_dir)))
+    name, _, source = reader.partition("/")
+    number = ask_to_unsubscribe(rundir, name, source or None)
+    if as_json:
+        json.dump({"version": number, "reader": name, "source": source or None}, sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        print_line(f"version {number} keeps nothing for {reader}")

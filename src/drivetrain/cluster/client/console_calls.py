@@ -1,0 +1,220 @@
+"""What a client asks through a console: the table of calls, which both sides share.
+
+Problem: the port of the masters is often out of reach (another network, a laptop), while the console is
+behind HTTPS. A client there must be the same client: the same commands, and the same records in their output.
+
+Design: each call is one request (`POST /api/v1/calls/NAME`) with its arguments, and the answer is the record
+that the cluster gave, as msgpack. References to actors stay in the console: they mean nothing outside. No
+call waits for long, so that proxies do not end it; what waits is done by the client, call after call.
+
+Called by `console_client` and by `console.handlers.calls`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from drivetrain.cluster.client.process_logs import Piece
+from drivetrain.cluster.client.version_requests import GraphHistory
+from drivetrain.cluster.messages.applications import (
+    ApplicationLine,
+    ApplicationSpec,
+    ApplicationView,
+    MasterView,
+    WorkerView,
+)
+from drivetrain.cluster.messages.changing import ProposedCode
+from drivetrain.cluster.messages.code import CHUNK_BYTES, CodeStored
+from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
+from drivetrain.core.change.change_state import ChangeState
+from drivetrain.core.job.history import History
+from drivetrain.runtime.running_config import ChangedValue
+
+A = TypeVar("A")
+
+MEDIA: Final = "application/vnd.msgpack"
+LARGEST_BYTES: Final = 2 * 1024 * 1024
+"""The largest request; code is sent in chunks."""
+MOST_CLOCK_MS: Final = 20_000
+"""How long a call may wait for a clock."""
+
+App = Annotated[str, Meta(max_length=1_000)]
+Number = Annotated[int, Meta(ge=0, lt=2**53)]
+Moment = Annotated[int, Meta(gt=-(2**53), lt=2**53)]
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call without arguments."""
+
+
+class OfApp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call about an application, by its id or name."""
+
+    app: App
+
+
+class ClockOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The clock of an application once it is at `wanted_ms`; null if it is not within `timeout_ms`."""
+
+    app: App
+    wanted_ms: Moment
+    timeout_ms: Annotated[int, Meta(ge=1, le=MOST_CLOCK_MS)]
+
+
+class ThreadsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The stacks of an executor (null: of any)."""
+
+    app: App
+    executor: str | None
+
+
+class LogsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ends of the logs, or of one process; with `offset` what follows it."""
+
+    app: App
+    process: str | None
+    max_bytes: Annotated[int, Meta(ge=1, le=4 * 1024 * 1024)]
+    offset: Number | None
+
+
+class ReplayFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Process messages again from `from_ms` on."""
+
+    app: App
+    from_ms: Moment
+
+
+class SavepointOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Write a savepoint to `place`; null: below the state directory of the application."""
+
+    app: App
+    place: str | None
+    timeout: Annotated[str, Meta(max_length=32)]
+
+
+class CodePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of an archive of `size_bytes`, from `offset` on."""
+
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    offset: Number
+    size_bytes: Number
+    data: Annotated[bytes, Meta(max_length=CHUNK_BYTES)]
+
+
+class Submitting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Submit an application whose code the masters have; the same `submission_id` is the same submission."""
+
+    submission_id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    spec: ApplicationSpec
+
+
+class Changing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Change an application to `code`, or back to the version `number`, if `against` is in force (0: any).
+
+    With `discards`, removed fragments do not process the rest of their input.
+    """
+
+    app: App
+    against: Number
+    code: ProposedCode | None
+    number: Number
+    discards: bool = False
+
+
+class GivingUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Go back from the version `number`, which is on trial."""
+
+    app: App
+    number: Number
+
+
+class Configuring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Change configuration keys of an application; `restore` get their earlier values back."""
+
+    app: App
+    values: dict[str, str]
+    restore: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCall(Generic[A]):
+    """A call: its name, its arguments, the type of its answer, and whether it changes something."""
+
+    name: str
+    arguments: type[msgspec.Struct]
+    answer: Any
+    changes: bool = False
+
+
+APPLICATIONS: Final[ClientCall[tuple[ApplicationLine, ...]]] = ClientCall(
+    "applications", Nothing, tuple[ApplicationLine, ...]
+)
+APPLICATION: Final[ClientCall[ApplicationView]] = ClientCall("application", OfApp, ApplicationView)
+STATUS: Final[ClientCall[tuple[ApplicationView, JobStatus | None]]] = ClientCall(
+    "status", OfApp, tuple[ApplicationView, JobStatus | None]
+)
+HISTORY: Final[ClientCall[History]] = ClientCall("history", OfApp, History)
+WORKERS: Final[ClientCall[tuple[WorkerView, ...]]] = ClientCall("workers", Nothing, tuple[WorkerView, ...])
+MASTERS: Final[ClientCall[tuple[MasterView, ...]]] = ClientCall("masters", Nothing, tuple[MasterView, ...])
+CLOCK: Final[ClientCall[int | None]] = ClientCall("clock", ClockOf, int | None)
+THREADS: Final[ClientCall[ThreadStacks]] = ClientCall("threads", ThreadsOf, ThreadStacks)
+LOGS: Final[ClientCall[list[Piece]]] = ClientCall("logs", LogsOf, list[Piece])
+VERSIONS: Final[ClientCall[GraphHistory]] = ClientCall("versions", OfApp, GraphHistory)
+CHANGE_STATE: Final[ClientCall[ChangeState]] = ClientCall("change-state", OfApp, ChangeState)
+KILL: Final[ClientCall[ApplicationView]] = ClientCall("kill", OfApp, ApplicationView, changes=True)
+RESTART: Final[ClientCall[ApplicationView]] = ClientCall("restart", OfApp, ApplicationView, changes=True)
+REPLAY: Final[ClientCall[ApplicationView]] = ClientCall("replay", ReplayFrom, ApplicationView, changes=True)
+SAVEPOINT: Final[ClientCall[str]] = ClientCall("savepoint", SavepointOf, str, changes=True)
+PUT_CODE: Final[ClientCall[CodeStored]] = ClientCall("put-code", CodePart, CodeStored)
+SUBMIT: Final[ClientCall[str]] = ClientCall("submit", Submitting, str, changes=True)
+CHANGE: Final[ClientCall[ChangeState]] = ClientCall("change", Changing, ChangeState, changes=True)
+GIVE_UP_CHANGE: Final[ClientCall[ChangeState]] = ClientCall(
+    "give-up-change", GivingUp, ChangeState, changes=True
+)
+CONFIGURE: Final[ClientCall[tuple[ChangedValue, ...]]] = ClientCall(
+    "configure", Configuring, tuple[ChangedValue, ...], changes=True
+)
+
+CALLS: Final[dict[str, ClientCall[Any]]] = {
+    call.name: call
+    for call in (
+        APPLICATIONS,
+        APPLICATION,
+        STATUS,
+        HISTORY,
+        WORKERS,
+        MASTERS,
+        CLOCK,
+        THREADS,
+        LOGS,
+        VERSIONS,
+        CHANGE_STATE,
+        KILL,
+        RESTART,
+        REPLAY,
+        SAVEPOINT,
+        PUT_CODE,
+        SUBMIT,
+        CHANGE,
+        GIVE_UP_CHANGE,
+        CONFIGURE,
+    )
+}
+"""The calls by name."""
+
+
+def without_references(answer: Any) -> Any:
+    """An answer for another process: views without references to actors."""
+    match answer:
+        case ApplicationView():
+            return msgspec.structs.replace(answer, app_master=None)
+        case (ApplicationView() as view, status):
+            return without_references(view), status
+        case (WorkerView(), *_):
+            return tuple(msgspec.structs.replace(worker, worker=None) for worker in answer)
+        case _:
+            return answer

@@ -1,0 +1,336 @@
+"""The client of a cluster that is reached through its console: the methods of `client.Client`, by HTTP.
+
+Problem: commands and programs must not care which way they go.
+
+Design: the console asks the cluster with its own client, so here is only what waits or repeats: it is made of
+short calls, so that no proxy ends them, and the console may be restarted in between.
+
+Invariants: those of `client.Client`.
+
+Called by `open_client`, which makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+from drivetrain.actor import Message
+from drivetrain.actor.purgatory import monotonic_ms
+from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
+from drivetrain.api.moments import moment_ms
+from drivetrain.cluster.client import console_calls as calls
+from drivetrain.cluster.client.attachment import (
+    Attachment,
+    End,
+    Event,
+    Follow,
+    LeaderMissing,
+    Say,
+    Show,
+    StatusReceived,
+    ViewSeen,
+)
+from drivetrain.cluster.client.client_errors import StillUnderWayError
+from drivetrain.cluster.client.console_line import ConsoleLine, ConsoleUnreachableError
+from drivetrain.cluster.client.listing import runs_on
+from drivetrain.cluster.client.process_logs import Piece
+from drivetrain.cluster.client.refusals import clock_not_reached, require_name, require_small
+from drivetrain.cluster.client.submission import Submission
+from drivetrain.cluster.client.version_requests import GraphHistory, has_ended
+from drivetrain.cluster.code_transfer import CodeMissingError, upload
+from drivetrain.cluster.leader import NoLeaderError, NoMasterError
+from drivetrain.cluster.messages.applications import (
+    ApplicationLine,
+    ApplicationView,
+    MasterView,
+    WorkerView,
+)
+from drivetrain.cluster.messages.changing import ProposedCode
+from drivetrain.cluster.messages.code import PutCode
+from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
+from drivetrain.core.change.change_state import ChangeState
+from drivetrain.core.job.history import History
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.running_config import ChangedValue
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+POLL_S: Final = 0.5
+_AWAY: Final = (NoLeaderError, NoMasterError, ConsoleUnreachableError)
+"""What may be over after a moment."""
+
+
+class ConsoleClient:
+    """A client that asks through `line`; `timeout_ms` is how long it repeats a submission."""
+
+    def __init__(self, line: ConsoleLine, timeout_ms: int) -> None:
+        self.line: Final = line
+        self._timeout_ms: Final = timeout_ms
+
+    async def close(self) -> None:
+        """Disconnect; applications keep running."""
+
+    # ---- applications
+
+    async def submit(self, submission: Submission, *, submission_id: str | None = None) -> str:
+        """Hand an application to the cluster; see `Client.submit`."""
+        spec = submission.spec
+        require_name(spec.name)
+        require_small(spec)
+        end_ms = monotonic_ms() + self._timeout_ms
+        request = calls.Submitting(submission_id or uuid.uuid4().hex, spec)
+        await upload(self._put, submission.archive)
+        while True:
+            try:
+                return await self.line.call(calls.SUBMIT, request)
+            except CodeMissingError:  # a new leader has not received it
+                if monotonic_ms() >= end_ms:
+                    raise
+                await upload(self._put, submission.archive)
+
+    async def applications(self) -> tuple[ApplicationLine, ...]:
+        """All applications, newest first; see `Client.applications`."""
+        return await self.line.call(calls.APPLICATIONS, calls.Nothing())
+
+    async def application(self, app: str) -> ApplicationView:
+        """One application; see `Client.application`."""
+        return await self.line.call(calls.APPLICATION, calls.OfApp(app))
+
+    async def status(self, app: str) -> tuple[ApplicationView, JobStatus | None]:
+        """One application and its status; see `Client.status`."""
+        return await self.line.call(calls.STATUS, calls.OfApp(app))
+
+    async def history(self, view: ApplicationView) -> History:
+        """The last quarter of an hour of an application; see `Client.history`."""
+        return await self.line.call(calls.HISTORY, calls.OfApp(view.app_id))
+
+    async def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
+        """What the threads of an executor do; see `Client.threads`."""
+        return await self.line.call(calls.THREADS, calls.ThreadsOf(app, executor))
+
+    async def kill(self, app: str) -> ApplicationView:
+        """End an application; see `Client.kill`."""
+        return await self.line.call(calls.KILL, calls.OfApp(app))
+
+    async def restart(self, app: str) -> ApplicationView:
+        """Start an application again; see `Client.restart`."""
+        return await self.line.call(calls.RESTART, calls.OfApp(app))
+
+    async def replay(self, app: str, replay_from: str | int | datetime) -> ApplicationView:
+        """Process messages again from a timestamp on; see `Client.replay`."""
+        return await self.line.call(
+            calls.REPLAY, calls.ReplayFrom(app, moment_ms(replay_from, "replay_from"))
+        )
+
+    async def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
+        """Wait until an application is over; see `Client.wait`."""
+
+        async def is_over() -> ApplicationView | None:
+            view = await self.application(app)
+            return view if view.state.is_over else None
+
+        return await self._wait_for(is_over, timeout, app, "the application is not over yet")
+
+    async def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
+        """Wait until an application has processed everything before `moment`; see `Client.wait_clock`."""
+        wanted_ms = moment_ms(moment, "moment")
+        end_ms = monotonic_ms() + milliseconds(timeout, "timeout")
+
+        async def reached() -> int | None:
+            view = await self.application(app)
+            if view.clock_ms is not None and view.clock_ms >= wanted_ms:
+                return view.clock_ms
+            if view.state.is_over:
+                raise clock_not_reached(view, app, wanted_ms)
+            left_ms = min(end_ms - monotonic_ms(), calls.MOST_CLOCK_MS)
+            if left_ms <= 0:
+                return None
+            return await self.line.call(calls.CLOCK, calls.ClockOf(app, wanted_ms, left_ms))
+
+        return await self._wait_for(reached, timeout, app, "the application's clock is not there yet")
+
+    async def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
+        """Have an application write a savepoint; returns where.
+
+        The place is that of a directory in the cluster; None: below the application's state directory there.
+        """
+        milliseconds(timeout, "timeout")
+        wanted = calls.SavepointOf(app, None if place is None else str(place), timeout)
+        written = await self.line.call(calls.SAVEPOINT, wanted)
+        return Path(written)
+
+    async def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
+        """Wait until no worker runs a process of an application; see `Client.wait_gone`."""
+        app_id = (await self.application(app)).app_id
+
+        async def is_gone() -> bool | None:
+            running = [worker for worker in await self.workers() if runs_on(worker, app_id)]
+            return None if running else True
+
+        await self._wait_for(is_gone, timeout, app, "processes of the application are still ending")
+
+    # ---- changes
+
+    async def update(
+        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
+        """Change an application while it runs; see `ChangingClient.update`."""
+        await upload(self._put, submission.archive)
+        spec = submission.spec
+        code = ProposedCode(spec.code, spec.file, spec.target)
+        return await self.line.call(calls.CHANGE, calls.Changing(app, against, code, 0, discards))
+
+    async def roll_back(
+        self, app: str, number: int, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
+        """Change an application back to an earlier version; see `ChangingClient.roll_back`."""
+        return await self.line.call(calls.CHANGE, calls.Changing(app, against, None, number, discards))
+
+    async def give_up_change(self, app: str, number: int) -> ChangeState:
+        """Have an application go back from a version on trial; see `ChangingClient.give_up_change`."""
+        return await self.line.call(calls.GIVE_UP_CHANGE, calls.GivingUp(app, number))
+
+    async def change_state(self, app: str) -> ChangeState:
+        """How an application changes; see `ChangingClient.change_state`."""
+        return await self.line.call(calls.CHANGE_STATE, calls.OfApp(app))
+
+    async def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
+        """Wait until the trial of a version has ended; see `ChangingClient.wait_change`."""
+        end_ms = monotonic_ms() + milliseconds(timeout, "timeout")
+        while True:
+            is_late = monotonic_ms() >= end_ms
+            try:
+                state = await self.change_state(app)
+            except UnavailableError:
+                if is_late:
+                    raise
+            else:
+                if has_ended(state, number) or is_late:
+                    return state
+            await asyncio.sleep(POLL_S)
+
+    async def configure(
+        self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()
+    ) -> tuple[ChangedValue, ...]:
+        """Change configuration keys of an application; see `ChangingClient.configure`."""
+        return await self.line.call(calls.CONFIGURE, calls.Configuring(app, dict(values), tuple(restore)))
+
+    async def versions(self, app: str) -> GraphHistory:
+        """The versions of an application's graph; see `ChangingClient.versions`."""
+        return await self.line.call(calls.VERSIONS, calls.OfApp(app))
+
+    # ---- the cluster
+
+    async def workers(self) -> tuple[WorkerView, ...]:
+        """All registered workers, by name."""
+        return await self.line.call(calls.WORKERS, calls.Nothing())
+
+    async def masters(self) -> tuple[MasterView, ...]:
+        """All masters on the list; see `Client.masters`."""
+        return await self.line.call(calls.MASTERS, calls.Nothing())
+
+    # ---- watching
+
+    async def follow(self, app: str, *, tick: str = "200 ms") -> AsyncIterator[Show | Say | End | None]:
+        """Yield the events of an application from now on; see `Client.follow`."""
+        view = await self.application(app)
+        attachment, tick_s = Attachment(view.app_id), milliseconds(tick, "tick") / 1000
+        events: list[Event] = [ViewSeen(view, None)]
+        while True:
+            for event in events:
+                for effect in attachment.step(event, monotonic_ms()):
+                    if not isinstance(effect, Follow):
+                        yield effect
+                if attachment.has_ended:
+                    return
+            asked = asyncio.ensure_future(self._looked(view.app_id))
+            try:
+                while not (await asyncio.wait({asked}, timeout=tick_s))[0]:
+                    yield None
+                events = asked.result()
+            finally:
+                asked.cancel()
+
+    async def _looked(self, app_id: str) -> list[Event]:
+        await asyncio.sleep(POLL_S)
+        try:
+            view, status = await self.status(app_id)
+        except _AWAY:
+            return [LeaderMissing()]
+        seen = ViewSeen(view, None)
+        return [seen] if status is None or view.state.is_over else [StatusReceived(status), seen]
+
+    # ---- logs
+
+    async def logs(
+        self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024, offset: int | None = None
+    ) -> list[Piece]:
+        """The ends of the logs of an application's processes; see `Client.logs`."""
+        return await self.line.call(calls.LOGS, calls.LogsOf(app, process, max_bytes, offset))
+
+    async def follow_logs(
+        self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024
+    ) -> AsyncIterator[Piece | None]:
+        """Yield the ends of the logs, then new output; see `Client.follow_logs`."""
+        app_id = (await self.application(app)).app_id
+        read: dict[tuple[str, str], int] = {}
+        is_first, was_over = True, False
+        while True:
+            was_quiet = True
+            is_over = (await self.application(app_id)).state.is_over
+            for end in await self.logs(app_id, process, max_bytes=max_bytes):
+                known = (end.process, end.worker)
+                at = read.setdefault(known, end.next_offset - len(end.data) if is_first else 0)
+                while at < end.next_offset:
+                    more = await self.logs(app_id, end.process, max_bytes=max_bytes, offset=at)
+                    pieces = [piece for piece in more if piece.worker == end.worker]
+                    if not pieces:
+                        break
+                    at, was_quiet = pieces[0].next_offset, False
+                    yield pieces[0]
+                read[known] = at
+            is_first = False
+            if is_over and was_over and was_quiet:
+                return
+            was_over = is_over
+            if was_quiet:
+                yield None
+                await asyncio.sleep(POLL_S)
+
+    # ---- inside
+
+    async def _put(self, message: Message, reply: type[R]) -> R:
+        assert isinstance(message, PutCode)
+        part = calls.CodePart(message.sha256, message.offset, message.size_bytes, message.data)
+        answer = await self.line.call(calls.PUT_CODE, part)
+        assert isinstance(answer, reply)
+        return answer
+
+    async def _wait_for(
+        self, look: Callable[[], Awaitable[T | None]], timeout: str, app: str, otherwise: str
+    ) -> T:
+        end_ms = monotonic_ms() + milliseconds(timeout, "timeout")
+        while True:
+            try:
+                found = await look()
+            except _AWAY:
+                if monotonic_ms() >= end_ms:
+                    raise
+                found = None
+            if found is not None:
+                return found
+            if monotonic_ms() >= end_ms:
+                raise StillUnderWayError(
+                    otherwise,
+                    where=app,
+                    got=f"after {timeout}",
+                    remedy=f"wait longer; `drivetrain show {app}` shows its progress",
+                )
+            await asyncio.sleep(POLL_S)

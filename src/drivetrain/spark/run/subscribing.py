@@ -1,0 +1,202 @@
+"""Has an application subscribe to the streams of others that it reads, before its queries start.
+
+Problem: the other application may not run yet, may be in the middle of a change, may have started over, or
+may have ended this application's subscription. What is read must be exactly what the state here continues
+with.
+
+Design: a source without a note subscribes, as one that starts over, and notes what it got. Until the other
+application runs and can change, it waits, and says so. A source with a note only checks that its subscription
+is still there, in the other application's files; that application need not run.
+
+What if we die here: after the subscription and before the note, the next run starts over, with another
+channel; nothing has been read.
+
+Invariants:
+
+1. A state continues only with the channel that it began with.
+
+Called by `preparing`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.types import schema_of
+from drivetrain.core.change.live_change import Stage
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.runtime.control_requests import (
+    Subscribed,
+    SubscriptionWanted,
+    ask_to_subscribe,
+    ask_to_unsubscribe,
+    asked_state,
+)
+from drivetrain.runtime.control_socket import NobodyListensError
+from drivetrain.runtime.find_application import directory_of
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.subscription_check import producer_of, require_in_force
+from drivetrain.runtime.subscription_note import SubscriptionNote, forget_note, read_note, write_note
+
+if TYPE_CHECKING:
+    from drivetrain.api.graph import Graph
+    from drivetrain.config import Config
+
+_LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How an application waits for others: `tell` gets notices, `is_given_up` says when to stop waiting."""
+
+    tell: Callable[[str], None]
+    is_given_up: Callable[[], bool]
+
+
+def outside_sources(graph: Graph) -> dict[str, ApplicationStream]:
+    """The sources that are streams of other applications, by processor."""
+    sources = {id: node.operation.stream_source for id, node in graph.nodes.items()}
+    return {id: source for id, source in sources.items() if isinstance(source, ApplicationStream)}
+
+
+def subscribe(
+    graph: Graph, rundir: RunDirectory, config: Config, waiting: Waiting | None, *, only: Iterable[str] = ()
+) -> list[str]:
+    """Subscribe to what a graph reads of other applications (`only` these sources, if any are given).
+
+    Returns notices for the user. Raises UserError when the other application has no such stream or refuses,
+    StartedOverError, and UnavailableError when it does not run and nobody waits.
+    """
+    notices: list[str] = []
+    wanted = set(only)
+    for id, source in outside_sources(graph).items():
+        if wanted and id not in wanted:
+            continue
+        note = read_note(rundir.source(id))
+        if note is None:
+            note = _subscribed(id, source, rundir, config, waiting)
+            notices.append(f"{id} reads {note.app_id}/{note.stream} from its next batch on")
+        else:
+            require_in_force(note, id)
+        _require_columns(id, source, note)
+    return notices
+
+
+def end_subscriptions(graph: Graph, rundir: RunDirectory, ids: Iterable[str] | None = None) -> None:
+    """End the subscriptions of sources, if the other applications can be reached; all of them by default."""
+    for id in outside_sources(graph) if ids is None else ids:
+        note = None
+        with suppress(InputError):
+            note = read_note(rundir.source(id))
+        if note is not None:
+            with suppress(DrivetrainError):  # it does not run: drivetrain unsubscribe ends it later
+                ask_to_unsubscribe(producer_of(note), rundir.app_id, id)
+            forget_note(rundir.source(id))
+
+
+def _subscribed(
+    id: str, source: ApplicationStream, rundir: RunDirectory, config: Config, waiting: Waiting | None
+) -> SubscriptionNote:
+    wanted = SubscriptionWanted(rundir.app_id, id, source.stream, source.drop_after_ms, starts_over=True)
+    reported = ""
+    while True:
+        try:
+            producer = directory_of(source.application, config)
+            _refuse_itself(id, producer, rundir)
+            why = _why_not_now(producer)
+            if why is None:
+                return _noted(id, source, rundir, producer, ask_to_subscribe(producer, wanted))
+        except NobodyListensError as error:
+            why = str(error)
+        except UserError as error:
+            if not _may_come(error, source, config):
+                raise
+            why = str(error)
+        if waiting is None:
+            raise UnavailableError(
+                f"application {source.application} cannot be asked for its stream {source.stream}",
+                where=id,
+                got=why,
+                remedy="start it with drivetrain run, and try again",
+            ) from None
+        text = f"waits for application {source.application}, to read its stream {source.stream}: {why}"
+        if text != reported:
+            waiting.tell(f"{id} {text}")
+            reported = text
+        if waiting.is_given_up():
+            raise UnavailableError(f"stopped while it {text}", where=id)
+        time.sleep(_LOOK_S)
+
+
+def _refuse_itself(id: str, producer: RunDirectory, rundir: RunDirectory) -> None:
+    if producer.app_id == rundir.app_id:
+        raise UserError(
+            "an application cannot read a stream of its own as another application's",
+            where=id,
+            remedy="use the stream directly",
+        )
+
+
+def _why_not_now(producer: RunDirectory) -> str | None:
+    """Why an application cannot change at this moment; None if it can."""
+    if producer.finished is not None:
+        raise UserError(
+            f"application {producer.app_id} has finished: nothing will come from its streams",
+            remedy="subscribe while it runs; it keeps what is not read when it finishes",
+        )
+    state = asked_state(producer)
+    return None if state.stage is Stage.IDLE else f"it is changing to version {state.number}"
+
+
+def _may_come(error: UserError, source: ApplicationStream, config: Config) -> bool:
+    """Whether an application that refuses, or is not there, may be asked again."""
+    try:
+        producer = directory_of(source.application, config)
+    except UserError as missing:
+        return missing.what == error.what and "several" not in missing.what
+    try:
+        return asked_state(producer).stage is not Stage.IDLE
+    except DrivetrainError:
+        return False
+
+
+def _noted(
+    id: str, source: ApplicationStream, rundir: RunDirectory, producer: RunDirectory, given: Subscribed
+) -> SubscriptionNote:
+    note = SubscriptionNote(
+        producer.app_id,
+        str(producer.path),
+        source.stream,
+        given.id,
+        given.key,
+        given.channel,
+        given.schema,
+        producer.writers,
+    )
+    write_note(rundir.source(id), note)
+    return note
+
+
+def _require_columns(id: str, source: ApplicationStream, note: SubscriptionNote) -> None:
+    """Raise UserError when the stream has not the columns that the source declares."""
+    if source.schema is None:
+        return
+    from pyspark.sql.types import StructType
+
+    from drivetrain.runtime.channel.columns import TS
+
+    declared = {field.name: field.dataType for field in StructType.fromDDL(schema_of(source.schema))}
+    given = {field.name: field.dataType for field in StructType.fromJson(note.schema) if field.name != TS}
+    if declared != given:
+        raise UserError(
+            "the stream of the other application has other columns than are declared",
+            where=id,
+            expected=", ".join(f"{name} {kind.simpleString()}" for name, kind in declared.items()),
+            got=", ".join(f"{name} {kind.simpleString()}" for name, kind in given.items()),
+            remedy="correct schema=, or leave it out",
+        )
