@@ -55,7 +55,7 @@ from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import preparing
-from drivetrain.spark.run.application_versions import ApplicationVersions
+from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
@@ -239,6 +239,7 @@ class Work:
     def _join(self, plan: Plan, rundir: RunDirectory, record: GraphVersion | None) -> Execution:
         execution = preparing.join(plan, rundir, self.config, self.flow, self._host)
         execution.record = record or rundir.versions.in_force()
+        add_later_schemas(execution.context)
         self._execution = execution
         self._bind(execution)
         return execution

@@ -335,6 +335,22 @@ def add_schemas(context: CompileContext, record: GraphVersion) -> None:
         context.schemas.setdefault(id, StructType.fromJson(schema))
 
 
+def add_later_schemas(context: CompileContext) -> None:
+    """Add the schemas of channels that changes have added since the application was prepared.
+
+    Raises InputError when a version is damaged.
+    """
+    stored, found = context.rundir.versions, dict[str, StructType]()
+    for number in reversed(stored.numbers()):
+        record = stored.version(number)
+        if record.made_how == "run":
+            break  # what it has was prepared
+        if not stored.is_rolled_back(number):
+            for id, schema in record.schemas.items():
+                found.setdefault(id, StructType.fromJson(schema))
+    context.schemas.update(found)
+
+
 def _channels(plan: Plan) -> set[str]:
     return {channel.id for channel in plan.written_channels}
 
