@@ -130,7 +130,7 @@ async def end(world: AttemptWorld) -> None:
     world.changer.check_end()
 
 
-ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED)
+ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED)
 
 
 @pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
