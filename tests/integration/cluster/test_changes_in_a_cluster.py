@@ -389,6 +389,7 @@ def test_a_new_fragment_that_fails_is_taken_back_with_what_it_has_shown(shop: Sh
     with pytest.raises(RolledBackError, match=f"version {number} has failed") as failed:
         update.result(LATE_S)
     assert failed.value.where == "fragment bad"
+    shop.feed(runs)  # its producer goes back, and stops writing to it, with a batch
     wait_for(lambda: "bad" not in shop.attempts(), "the fragment to leave", LATE_S)
     shop.wait_shown()
     assert shop.attempts() == before, "no other fragment was started again"
