@@ -4,7 +4,8 @@
 2. An outcome is recorded once, and never before its version.
 3. A change is done only when every touched fragment has committed a batch with it, or has finished.
 4. A batch runs only with a version that is recorded.
-5. When the application has finished, no trial is left over, and nothing is shown of versions that fail.
+5. A fragment leaves only when the outcome of a change says so, and nothing is left of it.
+6. When the application has finished, no trial is left over, and nothing is shown of versions that fail.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from shell_application import EXTRA
 from shell_engine import change_in, is_bad
+from shell_world import change_of, check_gone
 
 from drivetrain.actor import ActorPath, ActorSystem, AskError, Message
 from drivetrain.cluster.messages.changing import (
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 REFUSALS = {
     "nothing changes",
+    "a running application cannot take these changes",  # of a trunk: a run restarts its query
     "another change of the application is under way",
     "the application is stopping",
     "the application has not begun",
@@ -53,6 +57,8 @@ REFUSALS = {
     "the executor has not joined the application yet",
     "executors disagree on the change",
     "another application master has this application",
+    "fragments of these names are still leaving the application",
+    "the output of a rolled-back version is still being removed from this sink",
 }
 """Why a change may be refused that is not at fault."""
 OUTDATED = ("version ", "the change to version ")
@@ -71,6 +77,8 @@ class Changer:
         """The numbers of versions that were in force."""
         self.outcomes: dict[int, Outcome] = {}
         self.wrong: list[str] = []
+        self.extra_rows = 0
+        """How many messages the fragment that comes and goes has shown in the end."""
 
     def version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
         """What an executor makes of a proposal: its code names the change."""
@@ -100,8 +108,9 @@ class Changer:
         request: Message
         if drawn < 0.7:
             self.made += 1
-            request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"))
-        elif drawn < 0.85 and self.in_force:
+            discards = world.drawn.is_growing and random.random() < 0.3
+            request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"), discards=discards)
+        elif (drawn < 0.85 or world.deaths) and self.in_force:
             request = ChangeGraph(0, None, random.choice(sorted(self.in_force)))
         else:
             stands = await app_master.ask(GetChange(), ChangeStands, timeout_ms=2_000)
@@ -165,6 +174,13 @@ class Changer:
         assert not stored.is_on_trial(in_force), "the application has ended during a trial"
         if is_bad(change_in(record.described for record in in_force.processors.values())):
             assert self.outcomes.get(in_force.number) is Outcome.DONE, "a version that fails is in force"
+        if self.world.drawn.is_growing:
+            assert not stored.leaving(), "a fragment has not left"
+            assert not stored.to_remove(), "the results of a version that was rolled back are not removed"
+            rolled_back = {change_of(stored.version(n)) for n in stored.numbers() if stored.is_rolled_back(n)}
+            self.world.drawn.check_extra(self.world.target, rolled_back)
+            check_gone(state)
+            self.extra_rows = len(self.world.target.shown().get(EXTRA, (0, []))[1])
 
 
 def watch_versions(patched: pytest.MonkeyPatch, changer: Changer) -> None:

@@ -22,7 +22,7 @@ from attempt_changes import Changer, watch_versions
 from attempt_checks import AttemptChecks, judged
 from attempt_masters import RepeatingAppMaster, RestartingMaster
 from attempt_process import ExecutorProcess, Java, Late, java_of, started
-from shell_application import OF_A_CHANGE, DrawnApplication, check_versions
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import StandInQuery
 from wall_clock import WallClock
@@ -66,6 +66,8 @@ class AttemptWorld(World):
         place: Path,
         deaths: Sequence[CrashPoint] | None = None,
         settings: Mapping[str, str] | None = None,
+        *,
+        is_growing: bool = False,
     ) -> None:
         super().__init__(simulation, failures=0, refusals=simulation.random.choice((0, 0, 2)))
         random = self.random
@@ -73,7 +75,7 @@ class AttemptWorld(World):
         self.place = place
         self.target = Target(place / "target")
         self.target.directory.mkdir()
-        self.drawn = DrawnApplication(random)
+        self.drawn = DrawnApplication(random, is_growing=is_growing, trunks=0.03)  # a cluster refuses those
         self.kills_left = random.choice((0, 2, 6, 20))
         self.harms_left = random.choice((0, 0, 1, 3))
         self.risk = random.choice((0.0005, 0.002, 0.01))
@@ -82,8 +84,11 @@ class AttemptWorld(World):
         self.deaths = None if deaths is None else deque(deaths)
         if deaths is not None:
             self.kills_left = self.harms_left = 0
-        is_of_a_change = deaths is not None and any(point in OF_A_CHANGE for point in deaths)
-        self.changer = Changer(self, 40 if is_of_a_change else random.choice((0, 2, 6)) * (deaths is None))
+        is_of_a_change = deaths is not None and any(
+            point in (*OF_A_CHANGE, *OF_FRAGMENTS) for point in deaths
+        )
+        changes = 40 if is_of_a_change else random.choice((0, 2, 6)) * (deaths is None)
+        self.changer = Changer(self, random.randrange(2, 9) if is_growing and deaths is None else changes)
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
         """Only there a Java process that outlives its executor is known, and waited for."""
@@ -98,6 +103,7 @@ class AttemptWorld(World):
         self.wall_s = WallClock(str(simulation.seed), self.monotonic_s)
         """Of all machines but those of executors, each of which has its own."""
         self.are_made = random.random() < 0.7 or deaths is not None
+        self.are_made = self.are_made and not is_growing  # with checkpoints no fragment starts or goes
         self.settings = MANY | {
             "state.dir": str(place / "state"),
             "checkpoint.mode": "on" if self.are_made else "off",
@@ -349,6 +355,8 @@ def attempt_world(
     simulation: Simulation,
     deaths: Sequence[CrashPoint] | None = None,
     settings: Mapping[str, str] | None = None,
+    *,
+    is_growing: bool = False,
 ) -> Iterator[AttemptWorld]:
     """A world whose processes have its clock, its disk and its engine."""
     memory = Path("/dev/shm")
@@ -356,7 +364,7 @@ def attempt_world(
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place,
         pytest.MonkeyPatch.context() as patched,
     ):
-        world = AttemptWorld(simulation, Path(place), deaths, settings)
+        world = AttemptWorld(simulation, Path(place), deaths, settings, is_growing=is_growing)
         _patch(patched, world)
         with judged(world.checks), watching(world.before_change), armed(world.reached):
             try:

@@ -48,9 +48,11 @@ class DrawnApplication:
     One that is `growing` has one more fragment after some changes, and not after others.
     """
 
-    def __init__(self, random: Random, *, is_growing: bool = False) -> None:
+    def __init__(self, random: Random, *, is_growing: bool = False, trunks: float = 0.3) -> None:
+        """`trunks` is how likely a change concerns a trunk."""
         self._shape, self._seed = random.choice(("chain", "fork", "join")), random.getrandbits(64)
         self.is_growing = is_growing
+        self._trunks = trunks
         self.counts: dict[str, int] = {}
         """How many messages each source has."""
         self.plan: Plan = make_plan(self.built(0).graph())
@@ -72,7 +74,7 @@ class DrawnApplication:
 
         def read(name: str) -> Any:
             self.counts[name] = drawn.randrange(0, 60)
-            trunk = change if change and trunks.random() < 0.3 else 0
+            trunk = change if change and trunks.random() < self._trunks else 0
             made = app.read(sources.generate(rows=1 + trunk), name=name)
             made = made.select(ts="timestamp_millis(id)", v="id")
             return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()

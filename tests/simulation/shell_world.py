@@ -191,19 +191,6 @@ class World:
             assert clock_ms >= self.clock_ms, f"the clock moved back from {self.clock_ms} to {clock_ms}"
             self.clock_ms = clock_ms
 
-    def check_gone(self) -> None:
-        """Nothing is left of a fragment that has left.
-
-        Of one whose change was never recorded its empty place may be there: the next one takes it over.
-        """
-        state = next((self.directory / "state").glob("shells-*"))
-        in_force = GraphVersions(state).in_force()
-        assert in_force is not None
-        places = (state / place for place in ("fragments/more", "channels/tap--more"))
-        files = [path for place in places for path in place.rglob("*") if path.is_file()]
-        kept = [path.name for path in files if path.name not in ("first-batch", "begins")]
-        assert has_more(in_force) or not kept, f"left: {kept}"
-
     def check_end(self) -> None:
         self.check_shown()
         self.check_versions()
@@ -211,8 +198,21 @@ class World:
         self.drawn.check_end(self.target)
         if self.drawn.is_growing:
             self.drawn.check_extra(self.target, self.rolled_back)
-            self.check_gone()
+            check_gone(next((self.directory / "state").glob("shells-*")))
             self.extra_rows = len(self.target.shown().get(EXTRA, (0, []))[1])
+
+
+def check_gone(state: Path) -> None:
+    """Nothing is left of a fragment that has left.
+
+    Of one whose change was never recorded its empty place may be there: the next one takes it over.
+    """
+    in_force = GraphVersions(state).in_force()
+    assert in_force is not None
+    places = (state / place for place in ("fragments/more", "channels/tap--more"))
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    kept = [path.name for path in files if path.name not in ("first-batch", "begins")]
+    assert has_more(in_force) or not kept, f"left: {kept}"
 
 
 def mark_of(version: GraphVersion, fragment: str) -> int:

@@ -8,7 +8,7 @@ import pytest
 from app_master_world import succeeded
 from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
-from shell_application import OF_FRAGMENTS, OF_KAFKA
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_KAFKA
 from shell_engine import OF_A_VERSION
 
 from drivetrain.actor import Message
@@ -85,9 +85,16 @@ async def test_every_message_is_shown_once_whatever_happens_to_executors(simulat
     await scenario(simulation)
 
 
-async def scenario(simulation: Simulation) -> None:
+@simulate(seeds=8, at_most=1000)
+async def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once(
+    simulation: Simulation,
+) -> None:
+    await scenario(simulation, is_growing=True)
+
+
+async def scenario(simulation: Simulation, *, is_growing: bool = False) -> None:
     """Run an application to its end, tormented on the way."""
-    with attempt_world(simulation) as world:
+    with attempt_world(simulation, is_growing=is_growing) as world:
         random = simulation.random
         await begin(world)
         torments = []
@@ -123,7 +130,7 @@ async def end(world: AttemptWorld) -> None:
     world.changer.check_end()
 
 
-ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED)
+ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED)
 
 
 @pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
@@ -135,6 +142,18 @@ async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_
         await begin(world)
         await end(world)
         assert world.kills == 3, "processes were to die there"
+
+
+@pytest.mark.parametrize("point", [*OF_FRAGMENTS, *OF_A_CHANGE])
+@simulate(seeds=1, at_most=20)
+async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed_by_another(
+    simulation: Simulation, point: CrashPoint
+) -> None:
+    with attempt_world(simulation, [point], is_growing=True) as world:
+        await begin(world)
+        await end(world)
+        # Some drawn applications have too few messages for so many changes.
+        assert world.kills == 1 or simulation.seed > 0, "a process was to die there"
 
 
 @simulate(seeds=3)

@@ -55,7 +55,13 @@ class ClusterChange:
 
 
 def updated_in_cluster(
-    client: BlockingClient, app: str, file: str, given: Mapping[str, str], config: Config
+    client: BlockingClient,
+    app: str,
+    file: str,
+    given: Mapping[str, str],
+    config: Config,
+    *,
+    discards: bool = False,
 ) -> tuple[ClusterChange, Comparison]:
     """The change of an application to the graph in a file; `given` are further settings.
 
@@ -72,13 +78,13 @@ def updated_in_cluster(
     new = version_of(configured_plan(application.graph(), Config.load(None, {}, spec.config)), fingerprint)
 
     def begin() -> ChangeState:
-        return client.begin_update(view.app_id, submission, old.number)
+        return client.begin_update(view.app_id, submission, old.number, discards=discards)
 
-    return ClusterChange(client, view.app_id, begin), _compared(view.app_id, history, new)
+    return ClusterChange(client, view.app_id, begin), _compared(view.app_id, history, new, discards)
 
 
 def rolled_back_in_cluster(
-    client: BlockingClient, app: str, number: int | None
+    client: BlockingClient, app: str, number: int | None, *, discards: bool = False
 ) -> tuple[ClusterChange, Comparison, int]:
     """The change of an application back to a version, by default the one before; and which one that is."""
     app_id, history = client.application(app).app_id, client.versions(app)
@@ -87,10 +93,10 @@ def rolled_back_in_cluster(
     require_known(wanted, list(history.versions), app_id)
 
     def begin() -> ChangeState:
-        return client.begin_rollback(app_id, wanted, old.number)
+        return client.begin_rollback(app_id, wanted, old.number, discards=discards)
 
     change = ClusterChange(client, app_id, begin, wanted)
-    return change, _compared(app_id, history, history.versions[wanted].record), old.follows
+    return change, _compared(app_id, history, history.versions[wanted].record, discards), old.follows
 
 
 def known_in_cluster(client: BlockingClient, app: str) -> list[KnownVersion]:
@@ -107,5 +113,6 @@ def compared_in_cluster(app: str, plan: Plan, config: Config) -> Comparison:
         return _compared(client.application(app).app_id, client.versions(app), new)
 
 
-def _compared(app_id: str, history: GraphHistory, new: GraphVersion) -> Comparison:
-    return compared_in_a_cluster(app_id, history.record, new, has_checkpoints=history.has_checkpoints)
+def _compared(app_id: str, history: GraphHistory, new: GraphVersion, discards: bool = False) -> Comparison:
+    modes = {"has_checkpoints": history.has_checkpoints, "discards": discards}
+    return compared_in_a_cluster(app_id, history.record, new, **modes)

@@ -113,10 +113,11 @@ def compared_with(
 
 
 def compared_in_a_cluster(
-    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool
+    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool = False
 ) -> Comparison:
     """Compare a graph with the version in force of an application of a cluster."""
-    found = difference(in_force, new, has_checkpoints=has_checkpoints, in_cluster=True)
+    modes = {"has_checkpoints": has_checkpoints, "discards": discards}
+    found = difference(in_force, new, in_cluster=True, **modes)
     return _compared(app_id, in_force, new, found)
 
 

@@ -66,7 +66,7 @@ def rollback_command(
     manner = Manner(yes, dry_run, timeout, as_json)
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
-            changeable, compared, follows = rolled_back_in_cluster(client, app, version)
+            changeable, compared, follows = rolled_back_in_cluster(client, app, version, discards=discard)
             perform(changeable, compared, manner, gives_up=changeable.number == follows)
         return
     rundir, old = in_force_of(app, config)

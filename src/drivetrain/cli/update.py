@@ -125,7 +125,7 @@ def update_command(
             remedy="leave --at out",
         )
     with connected_by(config) as client:
-        changeable, compared = updated_in_cluster(client, app, file, given, config)
+        changeable, compared = updated_in_cluster(client, app, file, given, config, discards=discard)
         perform(changeable, compared, manner)
 
 

@@ -5,7 +5,7 @@
     <state directory>/versions/<number>.outcome   how a change of the running application has ended
     <state directory>/versions/<number>.stages    the stages of that change, and when it reached them
     <state directory>/versions/proposed-<id>…     what an application was asked to change to, not decided yet
-    <state directory>/versions/removing.lock      held while an outcome forgets what was removed
+    <state directory>/versions/removing.lock      held while an outcome is amended
 
 Design: the version in force is the newest that was not rolled back. So one file decides each step of a
 change: `<number>` puts a version in force, `<number>.outcome` may put the one before in force again. The code
@@ -18,15 +18,15 @@ Invariants:
 2. The version in force is the one that ran last, or was about to run.
 3. A version that was rolled back never comes into force again: its graph does, with another number.
 
-Called by `run_directory`, `spark.run.change_history` and application masters, and by the commands that show
-and compare versions.
+Called by `run_directory`, `fragment_roles` and application masters, and by the commands that show and compare
+versions.
 """
 
 from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -247,26 +247,37 @@ class GraphVersions:
 
         Several processes may do that at the same time, each for the sinks of its fragments.
         """
+
+        def without(ending: Ending) -> Ending:
+            left = tuple(id for id in ending.to_remove if sink is not None and id != sink)
+            return msgspec.structs.replace(ending, to_remove=left)
+
+        self._amend(number, without)
+
+    def note_leaving(self, number: int, fragment: str, how: HowItLeaves | None) -> None:
+        """Record how far a fragment is that leaves since the change to a version; None: it is gone.
+
+        Several processes may do that at the same time, each for its fragments.
+        """
+
+        def amended(ending: Ending) -> Ending:
+            left = {id: known for id, known in ending.leaving.items() if id != fragment}
+            if how is not None:
+                left = {id: how if id == fragment else known for id, known in ending.leaving.items()}
+            return msgspec.structs.replace(ending, leaving=left)
+
+        self._amend(number, amended)
+
+    def _amend(self, number: int, amended: Callable[[Ending], Ending]) -> None:
+        """Change the outcome of a version, alone, if there is one."""
         lock = FileLock(self._directory / "removing.lock")
         try:
             lock.wait()
             ending = self.ending(number)
             if ending is not None:
-                left = tuple(id for id in ending.to_remove if sink is not None and id != sink)
-                changed = msgspec.structs.replace(ending, to_remove=left)
-                self._ending_file(number).write(msgspec.json.encode(changed))
+                self._ending_file(number).write(msgspec.json.encode(amended(ending)))
         finally:
             lock.release()
-
-    def note_leaving(self, number: int, fragment: str, how: HowItLeaves | None) -> None:
-        """Record how far a fragment is that leaves since the change to a version; None: it is gone."""
-        ending = self.ending(number)
-        if ending is not None:
-            left = {id: known for id, known in ending.leaving.items() if id != fragment}
-            if how is not None:
-                left = {id: how if id == fragment else known for id, known in ending.leaving.items()}
-            changed = msgspec.structs.replace(ending, leaving=left)
-            self._ending_file(number).write(msgspec.json.encode(changed))
 
     def leaving(self) -> list[tuple[int, str, HowItLeaves]]:
         """The fragments that have not left yet: the version whose change they leave by, and how.

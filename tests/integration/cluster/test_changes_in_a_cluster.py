@@ -45,6 +45,10 @@ kept = read.filter("n >= -{version}", name="kept").cut()
 marked = kept.with_columns(version=marking.mark, step="marked")
 marked.sink(sinks.json(place + "/out"), name="out")
 """
+MORE = """
+tapped = marked.filter("n >= 0", name="tapped").cut()
+tapped.with_columns(twice="n * 2", step="more").sink(sinks.json(place + "/more"), name="more_out")
+"""
 MARKING = """
 def mark(n: int) -> int:
     {body}
@@ -61,11 +65,11 @@ class Shop:
     app: str = ""
     expected: dict[int, int] = field(default_factory=dict)
 
-    def write(self, version: int, body: str | None = None) -> str:
+    def write(self, version: int, body: str | None = None, more: str = "") -> str:
         """The file of a version, with a module beside it; returns its name."""
         folder = self.place / f"v{version}"
         folder.mkdir(exist_ok=True)
-        (folder / "shop.py").write_text(SHOP.format(version=version))
+        (folder / "shop.py").write_text(SHOP.format(version=version) + more)
         (folder / "marking.py").write_text(MARKING.format(body=body or f"return {version}"))
         return str(folder / "shop.py")
 
@@ -77,14 +81,38 @@ class Shop:
         aside.write_text("".join(json.dumps({"n": n}) + "\n" for n in numbers))
         aside.rename(self.place / "in" / f"{len(self.expected)}.jsonl")
 
-    def shown(self) -> list[tuple[int, int]]:
-        """Each message that was written, with the version that marked it."""
+    def shown(self, sink: str = "out") -> list[tuple[int, int]]:
+        """Each message that a sink has written, with the version that marked it."""
         rows = [
             json.loads(line)
-            for file in (self.place / "out").glob("*.json")
+            for file in (self.place / sink).glob("*.json")
             for line in file.read_text().splitlines()
         ]
         return sorted((row["n"], row["version"]) for row in rows)
+
+    def kill_executor_of(self, fragment: str) -> None:
+        """End the process of the executor that runs a fragment, and wait until all run elsewhere.
+
+        Its Java process may outlive it for a moment, and plan a batch, which is the version's before then.
+        """
+        executor = self.attempts()[fragment][1]
+        _, status = self.status()
+        assert status is not None
+        [pid] = [each.pid for each in status.executors if each.executor == executor]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+        def are_moved() -> bool:
+            return all(now != executor for _, now in self.attempts().values())
+
+        wait_for(are_moved, "the fragments to run elsewhere", LATE_S)
+
+    def kill_app_master(self) -> None:
+        """End the application master's process, and wait for its successor."""
+        epoch = self.status()[0].epoch
+        [app_master] = self.cluster.processes(APP_MASTER)
+        os.kill(app_master, signal.SIGKILL)
+        wait_for(lambda: self.status()[0].epoch > epoch, "another application master", LATE_S)
 
     def wait_shown(self) -> None:
         """Wait until everything is written, and compare it."""
@@ -306,6 +334,66 @@ def test_configuration_keys_change_for_executors_and_outlast_the_application_mas
     shop.attempts()
     [restored] = shop.cluster.client.configure(shop.app, {}, ["run.max-batch-bytes"])
     assert (restored.before, restored.after) == ("1 KiB", "512 MiB")
+
+
+def come_and_go(
+    shop: Shop, version: int, during_trial: Callable[[], None], leaving: Callable[[], None]
+) -> None:
+    """One more fragment starts, takes what comes from then on, and leaves; something befalls it twice."""
+    number, seen = shop.next_version(), len(shop.shown("more"))
+    update = shop.update(shop.write(version, more=MORE))
+    shop.wait_on_trial(number)
+    wait_for(lambda: "more" in shop.attempts(), "the fragment to start", LATE_S)
+    during_trial()
+    wait_for(lambda: "more" in shop.attempts(), "the fragment to run again", LATE_S)
+    shop.feed(version, 7)
+    assert update.result(LATE_S) == number
+    shop.wait_shown()
+    taken = sorted((n, v) for n, v in shop.expected.items() if v == version)
+    wait_for(lambda: len(shop.shown("more")) >= seen + len(taken), "all messages in the new sink", LATE_S)
+    update = shop.update(shop.write(version + 1))
+    shop.wait_on_trial(number + 1)
+    shop.feed(version + 1)
+    assert update.result(LATE_S) == number + 1
+    leaving()
+    shop.feed(version + 1)
+    wait_for(lambda: "more" not in shop.attempts(), "the fragment to leave", LATE_S)
+    shop.wait_shown()
+    assert [row for row in shop.shown("more") if row[1] == version] == taken, "every message once"
+    assert not list((shop.place / "state").glob("*/fragments/more"))
+    assert shop.outcomes()[-2:] == ["done", "done"]
+
+
+def test_a_new_fragment_whose_executor_is_killed_takes_every_message_once_and_leaves(shop: Shop) -> None:
+    come_and_go(shop, 10, lambda: shop.kill_executor_of("more"), lambda: None)
+
+
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
+def test_new_fragments_come_and_go_while_processes_are_killed(shop: Shop) -> None:
+    def nothing() -> None:
+        pass
+
+    come_and_go(shop, 20, shop.kill_app_master, nothing)
+    come_and_go(shop, 30, nothing, shop.kill_app_master)
+    come_and_go(shop, 40, lambda: shop.kill_executor_of("read"), lambda: shop.kill_executor_of("read"))
+
+
+def test_a_new_fragment_that_fails_is_taken_back_with_what_it_has_shown(shop: Shop) -> None:
+    before, runs, number = shop.attempts(), max(shop.expected.values()), shop.next_version()
+    wrong = MORE.replace('twice="n * 2"', "twice=marking.mark").replace('"/more"', '"/wrong"')
+    file = Path(shop.write(50, FAILS, wrong.replace("more", "bad")))
+    file.write_text(file.read_text().replace("version=marking.mark", f"version='{runs}'"))
+    update = shop.update(str(file))
+    shop.wait_on_trial(number)
+    shop.feed(runs)
+    with pytest.raises(RolledBackError, match=f"version {number} has failed") as failed:
+        update.result(LATE_S)
+    assert failed.value.where == "fragment bad"
+    shop.feed(runs)  # its producer goes back, and stops writing to it, with a batch
+    wait_for(lambda: "bad" not in shop.attempts(), "the fragment to leave", LATE_S)
+    shop.wait_shown()
+    assert shop.attempts() == before, "no other fragment was started again"
+    assert shop.shown("wrong") == []
 
 
 @pytest.mark.nightly("simulated by test_attempts_under_faults")

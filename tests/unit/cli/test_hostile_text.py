@@ -19,12 +19,15 @@ from scripted_cluster import world
 from drivetrain.api.graph import Graph
 from drivetrain.cli import (
     apps,
+    between_versions,
     comparison,
     console_access,
+    console_reads,
     dead_letters,
     doctor,
     explain,
     failure,
+    late_messages,
     logs,
     plan,
     run_summary,
@@ -43,10 +46,12 @@ from drivetrain.cluster.messages.following import ErrorView, ExecutorView, Fragm
 from drivetrain.config import Config
 from drivetrain.config.references import ScrubbingFormatter
 from drivetrain.connectors.in_process.plain_sinks import show_batch
+from drivetrain.console.answers import states as console_states
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.difference import Change, Difference, Fate
-from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.change.version_comparison import ComparedProcessor, Mark, VersionComparison
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Action, Phase
@@ -68,6 +73,7 @@ from drivetrain.core.plan.plan import Fragment, Obstacle, Plan, PlannedChannel, 
 from drivetrain.errors import OperatorError, UserError
 from drivetrain.runtime.graph_versions import Ending
 from drivetrain.runtime.known_versions import KnownVersion, Trial
+from drivetrain.runtime.late_samples import LateMessage
 from drivetrain.spark.state.state_query import KeptState, States
 from drivetrain.terminal import Console, Table, Text, print_line, printable
 
@@ -213,7 +219,29 @@ def changed(text: str) -> Difference:
 
 def show_compared(text: str, console: Console) -> None:
     old = GraphVersion(text, {}, {})
-    comparison.show_comparison(comparison.Comparison(text, old, changed(text)), console)
+    comparison.show_comparison(comparison.Comparison(text, old, old, changed(text)), console)
+
+
+def show_between(text: str, console: Console) -> None:
+    record = ProcessorRecord(text, text, text, text, (text,), text)
+    old, new = (GraphVersion(text, {}, {}, number=n, made_by=text) for n in (1, 2))
+    every = tuple(ComparedProcessor(text, mark, text, record, record, text, f"{text}2") for mark in Mark)
+    between_versions.show(VersionComparison(old, new, every), None, console)
+
+
+def show_late(text: str, console: Console) -> None:
+    late = LateMessage(
+        number=1, processor=text, message=text, is_cut=False, timestamp_ms=0, clock_ms=1, batch=1, stored_ms=0
+    )
+    late_messages.show_late([((0, text, 1), late)], console)
+
+
+def show_states_of_a_console(text: str, console: Console) -> None:
+    one = console_states.KeptState(key=text, value=text, start_ms=0, end_ms=1, is_cut=False)
+    times: dict[str, Any] = dict.fromkeys(("at_ms", "clock_ms", "first_ms", "last_ms", "step_ms"))
+    console_reads.show_states(
+        console_states.KeptStates(processor=text, count=1, states=(one,), **times), console
+    )
 
 
 def show_versions_of(text: str, console: Console) -> None:
@@ -332,6 +360,9 @@ TABLES: list[Callable[[str, Console], None]] = [
     show_wide_batch,
     show_entries,
     show_compared,
+    show_between,
+    show_late,
+    show_states_of_a_console,
     show_versions_of,
 ]
 ELSEWHERE = {"figures_view", "local"}

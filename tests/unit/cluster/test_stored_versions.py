@@ -14,11 +14,11 @@ from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.changing import ChangeConfiguration
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState
-from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
-from drivetrain.errors import UnavailableError, UserError
+from drivetrain.errors import UnavailableError
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 
@@ -54,30 +54,36 @@ def stored(tmp_path: Path, me: Preparer = ME) -> StoredVersions:
     return StoredVersions(Planned(vertices_of(graph), graph, "app", {}), config, me)
 
 
-def compiled(number: int = 2, against: int = 1, source: int = 0) -> Compiled:
-    return Compiled(ID, source, against, Change(number, against, frozenset({"read"})), ("out",), Shown())
+def compiled(number: int = 2, against: int = 1, how: Made = "update") -> Compiled:
+    return Compiled(ID, how, against, Change(number, against, frozenset({"read"})), Shown())
+
+
+def proposal(condition: str) -> GraphVersion:
+    """A version as executors have completed it."""
+    return msgspec.structs.replace(version(condition), new_sinks=("out",))
 
 
 def test_a_version_is_recorded_from_its_proposal_and_its_trial_ends_once(
     rundir: RunDirectory, tmp_path: Path
 ) -> None:
     mine = stored(tmp_path)
-    assert mine.stands() == (ChangeState(1), None)
-    rundir.versions.propose(ID, version("id > 2"), b"code 2")
+    assert (mine.begin().state, mine.stands().change) == (ChangeState(1), None)
+    rundir.versions.propose(ID, proposal("id > 2"), b"code 2")
     mine.record(compiled())
     record = rundir.versions.version(2)
     assert (record.made_how, record.follows, record.new_sinks) == ("update", 1, ("out",))
     assert rundir.versions.code(2) == b"code 2"
     assert not list((rundir.path / "versions").glob("proposed-*"))
     change = Change(2, 1, frozenset({"read"}))
-    assert mine.stands() == (ChangeState(2), change)
+    assert (mine.stands().state, mine.stands().change) == (ChangeState(2), change)
+    assert mine.stands().participants == {"read": True}
     mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "read", "it failed"))
     mine.record_outcome(RecordOutcome(change, Outcome.DONE))
     ending = rundir.versions.ending(2)
     assert ending is not None
     assert (ending.outcome, ending.to_remove) == (Outcome.ROLLED_BACK, ("out",))
     ended = ChangeState(1, Stage.IDLE, 2, 1, (), Outcome.ROLLED_BACK, "read", "it failed")
-    assert mine.stands() == (ended, None)
+    assert (mine.stands().state, mine.stands().change) == (ended, None)
 
 
 def test_an_application_master_that_was_replaced_records_nothing(
@@ -110,12 +116,56 @@ def test_going_back_takes_the_code_that_was_kept(rundir: RunDirectory, tmp_path:
     rundir.versions.propose(ID, version("id > 2"), b"code 2")
     mine.record(compiled())
     mine.record_outcome(RecordOutcome(Change(2, 1, frozenset({"read"})), Outcome.DONE))
-    mine.record(compiled(number=3, against=2, source=1))
+    rundir.versions.propose(ID, rundir.versions.version(1), b"code 1")
+    mine.record(compiled(number=3, against=2, how="rollback"))
     assert (rundir.versions.version(3).made_how, rundir.versions.code(3)) == ("rollback", b"code 1")
-    (rundir.path / "versions" / "2.graph").unlink()
-    mine.record_outcome(RecordOutcome(Change(3, 2, frozenset({"read"})), Outcome.DONE))
-    with pytest.raises(UserError, match="code of version 2 was not kept"):
-        mine.record(compiled(number=4, against=3, source=2))
+
+
+def test_a_trial_that_nobody_can_decide_ends_when_an_application_master_begins(
+    rundir: RunDirectory, tmp_path: Path
+) -> None:
+    rundir.versions.note(version("id > 2"), "update", b"code 2")
+    (rundir.path / "versions" / "1").write_text("torn")
+    standing = stored(tmp_path).begin()
+    assert (standing.state.version, standing.state.outcome, standing.change) == (2, Outcome.DONE, None)
+    assert not rundir.versions.is_on_trial(rundir.versions.version(2))
+
+
+def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, tmp_path: Path) -> None:
+    mine = stored(tmp_path)
+    rundir.versions.propose(ID, with_one_more(2), b"code 2")
+    change = mine.proposed(ID)
+    assert (change.starts, change.leaves) == (("more",), ())
+    standing = mine.record(Compiled(ID, "update", 1, change, Shown()))
+    assert [(v.fragment, v.producers) for v in standing.vertices] == [("read", ()), ("more", ("read",))]
+    assert (rundir.fragment("more") / "first-batch").exists(), "its place was to be prepared"
+    standing = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "more", "it failed"))
+    assert standing.state.version == 1
+    assert standing.leaving == {"more": {"tap--more": "read"}}
+    assert [v.fragment for v in standing.vertices] == ["read", "more"]
+    rundir.versions.note_leaving(2, "more", None)
+    assert [v.fragment for v in mine.stands().vertices] == ["read"]
+    rundir.versions.propose(ID, with_one_more(3), b"code 3")
+    mine.record(Compiled(ID, "update", 1, mine.proposed(ID), Shown()))
+    mine.record_outcome(RecordOutcome(mine.stands().change or change, Outcome.DONE))
+    rundir.versions.propose(ID, msgspec.structs.replace(version("id > 1"), number=4), b"code 4")
+    leaves = mine.proposed(ID)
+    standing = mine.record(Compiled(ID, "update", 3, leaves, Shown()))
+    assert (leaves.leaves, standing.leaving) == (("more",), {}), "the application may return to it"
+    assert [v.fragment for v in standing.vertices] == ["read", "more"]
+    mine.record_outcome(RecordOutcome(leaves, Outcome.DONE))
+    assert rundir.versions.leaving() == [(4, "more", "drains")]
+
+
+def with_one_more(number: int) -> GraphVersion:
+    """A version with one more fragment, as executors have completed it."""
+    app = Application("app")
+    kept = app.read(sources.generate(rows=9), name="read").filter("id > 1", name="kept")
+    kept.sink(sinks.none(), name="out")
+    tapped = kept.filter("id > 0", name="tap").cut()
+    tapped.filter("id > 2", name="more").sink(sinks.none(), name="also")
+    made = version_of(plan(app.graph()), lambda operation: repr(operation))
+    return msgspec.structs.replace(made, number=number)
 
 
 def test_pages_of_versions_fit_into_messages_and_join_to_all(rundir: RunDirectory, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 import schemathesis
 from console_in_thread import ConsoleInThread, scripted
@@ -15,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from test_reading import running
 
+from drivetrain.cluster.client.console_calls import MEDIA
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.routes.table import ROUTES
 
@@ -28,6 +32,12 @@ CHECKS = (
     response_schema_conformance,
     status_code_conformance,
 )
+
+
+@schemathesis.serializer(MEDIA)
+def encoded(_context: Any, value: Any) -> bytes:
+    """Bodies for the calls of clients."""
+    return value if isinstance(value, bytes) else msgspec.msgpack.encode(value)
 
 
 def test_the_document_is_valid_and_has_every_route(shared_console: ConsoleInThread) -> None:

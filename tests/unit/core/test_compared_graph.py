@@ -9,6 +9,7 @@ import pytest
 from graph_shapes import aggregate, filter_, graph, graphs, map_, node, read, write
 from hypothesis import given, settings
 
+from drivetrain.api import windows
 from drivetrain.api.graph import Graph
 from drivetrain.core.change.difference import difference
 from drivetrain.core.change.graph_version import GraphVersion, version_of
@@ -141,13 +142,16 @@ def test_lines_and_channels_have_marks_and_gone_lines_are_drawn() -> None:
     assert picture.processors[0].details[0] != picture.processors[0].mark, "what is kept says nothing"
 
 
-@pytest.mark.parametrize("word", ["started", "refused", "swapped"])
+@pytest.mark.parametrize("word", ["started", "refused", "restarted", "swapped"])
 def test_a_difference_colours_the_same_picture_with_what_happens(word: str) -> None:
     old, new = version(BEFORE), version(AFTER)
     if word == "swapped":
         new = version(BEFORE)
         changed = msgspec.structs.replace(new.processors["upper"], fingerprint="another")
         new = msgspec.structs.replace(new, processors={**new.processors, "upper": changed})
+    if word == "refused":
+        nodes = {**BEFORE.nodes, "counted": node("counted", aggregate(windows.tumbling("2 h")), "large")}
+        new = version(Graph(BEFORE.name, nodes))
     picture = compared_graph(old, new, marks_of(difference(old, new)))
     says = {each.says: each.mark for each in picture.processors}
-    assert says[word] == {"started": "new", "refused": "refused", "swapped": "changed"}[word]
+    assert says[word] == {"started": "new", "refused": "refused"}.get(word, "changed")

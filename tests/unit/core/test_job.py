@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from drivetrain.core.job.job_events import (
 )
 from drivetrain.core.job.placement import ReadyExecutor
 from drivetrain.core.job.restarts import RestartKind, RestartPolicy
+from drivetrain.errors import InternalError
 
 S = JobState
 A, B = FragmentId("a"), FragmentId("b")
@@ -214,3 +216,44 @@ def test_any_story_keeps_the_invariants_and_ends(  # noqa: C901 - a script of ev
         took([*made.concluded()])
     assert made.state.is_terminal
     assert all(after in TRANSITIONS[before] for before, after in pairwise(states))
+
+
+def test_a_fragment_joins_a_running_job_and_leaves_it_when_it_has_ended() -> None:
+    made, c = running(), FragmentId("c")
+    vertices = (Vertex(A), Vertex(B, (A,)), Vertex(c, (B,)))
+    [deployed] = made.becomes(vertices)
+    assert isinstance(deployed, DeployAttempt)
+    assert (deployed.fragment, deployed.attempt) == (c, 1)
+    with pytest.raises(InternalError, match="while it may run"):
+        made.becomes(vertices[:2])
+    assert made.vertices == vertices, "a refusal changes nothing"
+    made.changed(c, 1, deployed.executor, E.FINISHES, 0)
+    [again] = made.runs_again(c)
+    assert isinstance(again, DeployAttempt)
+    assert again.attempt == 2
+    made.changed(c, 2, again.executor, E.FINISHES, 0)
+    assert made.becomes(vertices[:2]) == []
+    [back] = made.becomes(vertices)
+    assert isinstance(back, DeployAttempt)
+    assert back.attempt == 3, "attempts of a fragment never return"
+    made.check()
+
+
+def test_a_fragment_that_joins_a_job_that_fails_does_not_hold_it_up() -> None:
+    made, c = running(), FragmentId("c")
+    made.fail("it failed", 0)
+    assert made.becomes((Vertex(A), Vertex(B, (A,)), Vertex(c, (B,)))) == []
+    for execution in list(made.executions):
+        made.changed(execution.fragment, 1, execution.executor or "", E.IS_CANCELED, 0)
+    assert made.state is S.FAILED
+    made.check()
+
+
+def test_the_failures_of_a_spared_fragment_do_not_count() -> None:
+    made = running(NO_RESTARTS)
+    made.spared = frozenset({B})
+    executor = made.execution(B)
+    assert executor is not None
+    _, [woken] = made.changed(B, 1, executor.executor or "", E.FAILS, 0, error="bad", retryable=False)
+    assert isinstance(woken, WakeFragment)
+    assert made.state is S.RUNNING

@@ -173,6 +173,7 @@ _TO_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         following.GetThreads,
         changing.CheckVersion,
         changing.LookAtVersions,
+        changing.MayLeave,
         checkpoints.CheckpointCommand,
         checkpoints.FragmentMoved,
         flow.RelayedWord,

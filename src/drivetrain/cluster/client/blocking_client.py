@@ -172,32 +172,38 @@ class BlockingClient:
         sets: Mapping[str, str] | None = None,
         directory: Path | None = None,
         archives: Sequence[Path] = (),
+        discard: bool = False,
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Change an application to the graph in `file` while it runs; returns the version once its trial is
         over.
 
-        `sets` are added to the settings of the application. Raises why it cannot change, ChangeUnderwayError,
+        `sets` are added to the settings of the application. With `discard`, removed fragments do not process
+        the rest of their input. Raises why it cannot change, ChangeUnderwayError,
         RolledBackError when the new version has failed, and UnavailableError when its trial has not ended
         `timeout` after it came into force; the trial then continues.
         """
         spec = self.application(app).spec
         known = {**spec.config, **spec.settings, **(sets or {})}
         submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
-        return self._ended(app, self.begin_update(app, submission), timeout)
+        return self._ended(app, self.begin_update(app, submission, discards=discard), timeout)
 
     def roll_back(self, app: str, number: int | None = None, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Change an application back to a version (None: the one before); returns the new one."""
         wanted = self.versions(app).record.follows if number is None else number
         return self._ended(app, self.begin_rollback(app, wanted), timeout)
 
-    def begin_update(self, app: str, submission: Submission, against: int = 0) -> ChangeState:
+    def begin_update(
+        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application while it runs; see `Client.update`."""
-        return self._wait(self._client.update(app, submission, against))
+        return self._wait(self._client.update(app, submission, against, discards=discards))
 
-    def begin_rollback(self, app: str, number: int, against: int = 0) -> ChangeState:
+    def begin_rollback(
+        self, app: str, number: int, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application back to an earlier version; see `Client.roll_back`."""
-        return self._wait(self._client.roll_back(app, number, against))
+        return self._wait(self._client.roll_back(app, number, against, discards=discards))
 
     def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; see `Client.give_up_change`."""

@@ -113,12 +113,16 @@ class Submitting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Changing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change an application to `code`, or back to the version `number`, if `against` is in force (0: any)."""
+    """Change an application to `code`, or back to the version `number`, if `against` is in force (0: any).
+
+    With `discards`, removed fragments do not process the rest of their input.
+    """
 
     app: App
     against: Number
     code: ProposedCode | None
     number: Number
+    discards: bool = False
 
 
 class GivingUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -178,16 +178,20 @@ class ConsoleClient:
 
     # ---- changes
 
-    async def update(self, app: str, submission: Submission, against: int = 0) -> ChangeState:
+    async def update(
+        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application while it runs; see `ChangingClient.update`."""
         await upload(self._put, submission.archive)
         spec = submission.spec
         code = ProposedCode(spec.code, spec.file, spec.target)
-        return await self.line.call(calls.CHANGE, calls.Changing(app, against, code, 0))
+        return await self.line.call(calls.CHANGE, calls.Changing(app, against, code, 0, discards))
 
-    async def roll_back(self, app: str, number: int, against: int = 0) -> ChangeState:
+    async def roll_back(
+        self, app: str, number: int, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application back to an earlier version; see `ChangingClient.roll_back`."""
-        return await self.line.call(calls.CHANGE, calls.Changing(app, against, None, number))
+        return await self.line.call(calls.CHANGE, calls.Changing(app, against, None, number, discards))
 
     async def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; see `ChangingClient.give_up_change`."""

@@ -88,21 +88,27 @@ class ChangingClient(ABC):
     async def application(self, app: str) -> ApplicationView:
         """The application of this id or name."""
 
-    async def update(self, app: str, submission: Submission, against: int = 0) -> ChangeState:
+    async def update(
+        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application while it runs; returns once the new version is in force, and on trial.
 
-        `against` is the version that the user has compared it with. Raises why it is refused,
+        `against` is the version that the user has compared it with. With `discards`, removed fragments do not
+        process the rest of their input. Raises why it is refused,
         UnavailableError when no application master answers, and what `submit` raises.
         """
         view = await self.application(app)
         await upload(self.line.ask, submission.archive)
         spec = submission.spec
         code = ProposedCode(spec.code, spec.file, spec.target)
-        return await ask_change(view, ChangeGraph(against, code))
+        return await ask_change(view, ChangeGraph(against, code, discards=discards))
 
-    async def roll_back(self, app: str, number: int, against: int = 0) -> ChangeState:
+    async def roll_back(
+        self, app: str, number: int, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
         """Change an application back to an earlier version, as `update`."""
-        return await ask_change(await self.application(app), ChangeGraph(against, None, number))
+        request = ChangeGraph(against, None, number, discards)
+        return await ask_change(await self.application(app), request)
 
     async def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; raises as `update`."""

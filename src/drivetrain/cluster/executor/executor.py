@@ -36,8 +36,14 @@ from drivetrain.cluster.executor.spark_work import Work
 from drivetrain.cluster.executor.thread_stacks import stacks_of
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.messages.changing import CheckVersion, LookAtVersions, SeenVersion, VersionsSeen
-from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand, FragmentMoved
+from drivetrain.cluster.messages.changing import (
+    CheckVersion,
+    LookAtVersions,
+    MayLeave,
+    SeenVersion,
+    VersionsSeen,
+)
+from drivetrain.cluster.messages.checkpoints import CheckpointCommand, FragmentMoved, checkpoint_answer
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
     Conclude,
@@ -53,14 +59,7 @@ from drivetrain.cluster.messages.executing import (
 )
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.following import GetThreads
-from drivetrain.core.checkpoint.transaction import (
-    ActionAcked,
-    ActionFailed,
-    BatchesRan,
-    Command,
-    ParticipantEvent,
-    StateLost,
-)
+from drivetrain.core.checkpoint.transaction import Command, ParticipantEvent
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.flow.flow import Word
 from drivetrain.runtime.error_views import error_view
@@ -168,6 +167,8 @@ class Executor(GuardedActor):
             case LookAtVersions(epoch):
                 if epoch == self._launch.epoch and self._work.versions is not None:
                     self._work.versions.look_again()
+            case MayLeave():
+                self._let_leave(message)
             case Prepare() | Deploy() | Conclude() | CheckVersion() | EndExecutor() if (
                 message.epoch != self._launch.epoch
             ):
@@ -213,17 +214,7 @@ class Executor(GuardedActor):
 
     def _answer_checkpoint(self, event: ParticipantEvent) -> None:
         """Send an event to the coordinator of checkpoints. From any thread."""
-        epoch = self._launch.epoch
-        match event:
-            case ActionAcked(fragment):
-                answer = CheckpointAnswered(epoch, fragment, acked=event)
-            case ActionFailed(fragment):
-                answer = CheckpointAnswered(epoch, fragment, failed=event)
-            case StateLost(fragment):
-                answer = CheckpointAnswered(epoch, fragment, lost=event)
-            case BatchesRan(fragment):
-                answer = CheckpointAnswered(epoch, fragment, has_run=True)
-        self.context.system.tell_threadsafe(self._app_master, answer)
+        self.context.system.tell_threadsafe(self._app_master, checkpoint_answer(self._launch.epoch, event))
 
     def _tell_seen(self, seen: SeenVersion) -> None:
         """Send what an attempt has seen of the versions. From any thread."""
@@ -298,6 +289,12 @@ class Executor(GuardedActor):
             self._cancelled[message.fragment] = number
             self._waiting.pop(message.fragment, None)
             self._queue(AttemptChanged(message.fragment, number, FragmentOutcome.CANCELED))
+
+    def _let_leave(self, message: MayLeave) -> None:
+        attempt = self._attempts.get(message.fragment)
+        is_meant = attempt is not None and attempt.number == message.attempt
+        if message.epoch == self._launch.epoch and attempt is not None and is_meant:
+            attempt.let_leave()
 
     def _drivers(self) -> dict[str, FragmentDriver]:
         return {a.fragment: a.driver for a in self._attempts.values() if a.driver is not None}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 
-from drivetrain.errors import DrivetrainError, InternalError, OperatorError, UserError
+from drivetrain.errors import DrivetrainError, InternalError, OperatorError, UnavailableError, UserError
 from drivetrain.spark.session.spark_errors import translated
 
 log = logging.getLogger(__name__)
@@ -50,3 +50,12 @@ def is_retryable(error: DrivetrainError, *, running: bool) -> bool:
     if isinstance(error, OperatorError) or not isinstance(error, UserError):
         return True
     return running and type(error) is UserError
+
+
+def java_is_lost(error: DrivetrainError | None) -> DrivetrainError:
+    """The error of an attempt whose Java process has ended; `error` is what it met."""
+    return UnavailableError(
+        "Spark has ended while a fragment was running",
+        got=None if error is None else error.got or error.what,
+        remedy="a new executor continues; see the logs of this one and of Spark's master and workers",
+    )

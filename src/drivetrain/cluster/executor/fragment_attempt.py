@@ -27,7 +27,8 @@ import threading
 from collections.abc import Callable
 
 from drivetrain.actor import Message
-from drivetrain.cluster.executor.failure_views import error_of, is_retryable
+from drivetrain.cluster.executor.failure_views import error_of, is_retryable, java_is_lost
+from drivetrain.cluster.executor.leaving_attempt import LeavingAttempt
 from drivetrain.cluster.executor.running_versions import AttemptVersions, RunningVersions
 from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, Work
 from drivetrain.cluster.messages.changing import SeenVersion
@@ -38,6 +39,7 @@ from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_lock import FragmentLock
+from drivetrain.runtime.fragment_roles import Role
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged
@@ -95,6 +97,8 @@ class Attempt:
         self._is_running = False
         self._driver: FragmentDriver | None = None
         self._versions: AttemptVersions | None = None
+        self._leaving: LeavingAttempt | None = None
+        self._may_leave = self._has_left = False
         self._progress: FragmentProgress | None = None
         self._progress_s = 0.0
         self._now_s = 0.0
@@ -109,6 +113,11 @@ class Attempt:
     def retire(self) -> None:
         """Leave checkpoints, after the attempt has finished; returns at once. From any thread."""
         self._retired.set()
+        self._has_orders.set()
+
+    def let_leave(self) -> None:
+        """Nobody writes to the fragment, which leaves, any more. From any thread."""
+        self._may_leave = True
         self._has_orders.set()
 
     def wait_orders(self, wait_s: float) -> None:
@@ -154,9 +163,9 @@ class Attempt:
             else:
                 error = error_of(raised, f"fragment {self.fragment}")
         if outcome is FragmentOutcome.FAILED and lost_java.is_lost():
-            error, lost = _lost(error), True
+            error, lost = java_is_lost(error), True
         self._announce(outcome, error, lost)
-        if outcome is FragmentOutcome.FINISHED and self._driver is not None:
+        if outcome is FragmentOutcome.FINISHED and self._driver is not None and not self._has_left:
             yield from self._serve_checkpoints(self._driver.query)
 
     def _announce(self, outcome: FragmentOutcome, error: DrivetrainError | None, lost: bool = False) -> None:
@@ -181,16 +190,22 @@ class Attempt:
                 yield
             self._before = None
         execution = self._work.execution()
+        running = self._work.versions
+        if running is not None:
+            self._leaving = LeavingAttempt(running, self.fragment)
+            if self._role(running) is None:
+                return FragmentOutcome.FINISHED  # it has left
         lock = execution.rundir.fragment_lock(self.fragment)
         outcome = None
         try:
             mark = yield from self._locked(lock)
+            role = None if running is None else self._role(running)
+            if running is not None and (role is None or role.how not in (None, "drains")):
+                outcome = yield from self._leave(role, None)
+                return outcome
             self._require_state(execution)
             self._work.flow.attempted(self.fragment, self.number)
-            running = self._work.versions
             with self._work.compiling:
-                if running is not None:
-                    self._put_in_force(running)
                 query = execution.fragment(self.fragment, mark)
             recovery = Recovery(execution, log.info, self._work.compiling)
             driver = self._driver = FragmentDriver(
@@ -203,10 +218,17 @@ class Attempt:
         finally:
             self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
 
-    def _put_in_force(self, running: RunningVersions) -> None:
-        """Have the fragment compiled with the version in force; another attempt may be able to read it."""
+    def _role(self, running: RunningVersions) -> Role | None:
+        """As what the fragment has to run; from then on it can be compiled. None: it has left."""
         try:
-            running.put_in_force()
+            with self._work.compiling:
+                running.put_in_force()
+                role = running.role(self.fragment)
+                if (
+                    role is not None and role.how is not None
+                ):  # an earlier attempt may have begun to delete it
+                    running.versions.rundir.fragment(self.fragment).mkdir(parents=True, exist_ok=True)
+                return role
         except InputError as error:
             raise UnavailableError(
                 "the version in force cannot be read",
@@ -257,7 +279,11 @@ class Attempt:
                     raise
                 yield from self._go_back(driver, self._versions, error)
             self._look_at_version()
-            if driver.is_finished:
+            role = None if self._versions is None else self._versions.leaves
+            if role is not None:
+                if role.how != "drains" or self._has_drained(role, driver):
+                    return (yield from self._leave(role, driver))
+            elif driver.is_finished:
                 return FragmentOutcome.FINISHED
             yield
         if self._drained:
@@ -266,6 +292,25 @@ class Attempt:
             while self._drained and driver.is_draining and self._now_s < deadline_s:
                 yield
         return FragmentOutcome.CANCELED
+
+    def _has_drained(self, role: Role, driver: FragmentDriver) -> bool:
+        assert self._leaving is not None
+        return self._may_leave and self._leaving.has_drained(role, driver)
+
+    def _leave(self, role: Role | None, driver: FragmentDriver | None) -> Steps[FragmentOutcome]:
+        """Stop for good, and delete the fragment; None: another attempt has done so."""
+        assert self._leaving is not None
+        if driver is not None:
+            driver.stop()
+            self._note_progress(driver.query, final=True)
+        while role is not None and not self._may_leave:
+            if self._cancelled.is_set():
+                return FragmentOutcome.CANCELED
+            yield
+        if role is not None:
+            self._leaving.delete(role)
+        self._has_left = True
+        return FragmentOutcome.FINISHED
 
     def _look_at_version(self) -> None:
         """Look after the version that the fragment runs, and tell what is new of it."""
@@ -290,6 +335,8 @@ class Attempt:
             return
         if not versions.was_rolled_back():
             raise error
+        if versions.has_no_place():
+            return  # it was new with that version, and leaves
         execution = self._work.execution()
         with self._work.compiling:
             driver.start_again(lambda query: execution.fragment(self.fragment, counts=query.counts))
@@ -300,7 +347,7 @@ class Attempt:
             self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
 
     def _stop(self, lock: FragmentLock, *, has_finished: bool) -> None:
-        if self._driver is not None:
+        if self._driver is not None and not self._has_left:
             if not has_finished:
                 self._driver.stop()  # if this raises, the query may still run: keep the lock
             self._note_progress(self._driver.query, final=True)
@@ -347,11 +394,3 @@ class Attempt:
             left_out=progress.left_out,
             figures=progress.figures,
         )
-
-
-def _lost(error: DrivetrainError | None) -> DrivetrainError:
-    return UnavailableError(
-        "Spark has ended while a fragment was running",
-        got=None if error is None else error.got or error.what,
-        remedy="a new executor continues; see the logs of this one and of Spark's master and workers",
-    )

@@ -22,29 +22,37 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from drivetrain.cluster.messages.changing import SeenVersion
+from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.fragment_roles import Role, roles_in
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.starting_fragments import check_sources
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
+    from drivetrain.core.plan.plan import Fragment
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
     from drivetrain.spark.batch.query_versions import BranchSet
-    from drivetrain.spark.run.application_versions import ApplicationVersions
+    from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 log = logging.getLogger(__name__)
@@ -55,9 +63,11 @@ _LONGEST_REASON: Final = 8_000
 class RunningVersions:
     """The state that the attempts of one executor share; `compiling` is held during a compilation."""
 
-    def __init__(self, versions: ApplicationVersions, compiling: threading.Lock) -> None:
-        self.versions: Final = versions
-        self.stored: Final = versions.rundir.versions
+    def __init__(self, execution: Execution, compiling: threading.Lock) -> None:
+        assert execution.versions is not None, "an application that cannot change"
+        self.versions: Final[ApplicationVersions] = execution.versions
+        self._execution: Final = execution
+        self.stored: Final = self.versions.rundir.versions
         self.compiling: Final = compiling
         self.mark = 0
         """Changes when attempts must read the state directory again."""
@@ -80,10 +90,13 @@ class RunningVersions:
         made_how: Made,
         against: int,
         drivers: Mapping[str, FragmentDriver],
+        *,
+        discards: bool,
+        has_starts: bool,
     ) -> Proposal:
         """Check a proposed version, and compile it for the fragments of `drivers`; nothing changes.
 
-        Raises the errors of `LiveChanges.propose`.
+        With `has_starts` its new fragments are compiled, too. Raises the errors of `LiveChanges.propose`.
         """
         with self.compiling:
             self.put_in_force()
@@ -93,13 +106,26 @@ class RunningVersions:
                     expected="a graph that can be pickled: no iterator of the application's own",
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
-            asked = AskedChange(record, graph, code, made_how, against)
-            made = checked(self.versions, drivers, asked)
+            start = self._compiled if has_starts else None
+            asked = AskedChange(record, graph, code, made_how, against, discards=discards)
+            made = checked(self.versions, drivers, asked, start=start, in_cluster=True)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
             refuse_withdrawn(left, made.loaded.sinks)
             self._refuse_other_mode(made)
             self._proposal = made
         return made
+
+    def kept(self, number: int) -> tuple[GraphVersion, bytes]:
+        """The record and the code of a version to go back to; raises UserError when its code was not kept."""
+        record, code = self.stored.version(number), self.stored.code(number)
+        if code is None:
+            raise not_kept(number, self.plan.application)
+        return msgspec.structs.replace(record, schemas={}, at_ms=None), code
+
+    def _compiled(self, loaded: LoadedVersion, fragment: Fragment) -> FragmentQuery:
+        """A fragment that is to start, compiled to see whether it can; its attempt compiles it again."""
+        check_sources(loaded, fragment)
+        return self._execution.new_fragment(loaded.context, loaded.sinks, fragment)
 
     def _refuse_other_mode(self, made: Proposal) -> None:
         """Raise UserError when checkpoints would begin: the application master decided that at its start."""
@@ -122,8 +148,40 @@ class RunningVersions:
         if record.number != self.versions.in_force.record.number:
             if proposal is not None and self._is_proposed(record, proposal):
                 self.versions.recorded(proposal.loaded, record)
+                add_schemas(proposal.loaded.context, record)  # others have compiled what writes them
             self.versions.put_in_force(record.number)
+            for id in self._execution.leaving.keys() & record.fragments.keys():
+                del self._execution.leaving[id]
         return record
+
+    def role(self, fragment: str) -> Role | None:
+        """As what a fragment has to run, so that it can be compiled; None: it has left. `compiling` is held.
+
+        Raises InputError when the versions cannot be read, or the version that has it cannot be loaded.
+        """
+        role = roles_in(self.stored).get(fragment)
+        if role is not None and role.by:
+            version = self.versions.of_number(role.record.number)
+            add_schemas(version.context, self.stored.version(role.by))
+            self._execution.leaving[fragment] = version.context
+        return role
+
+    def abandoned(self, query: FragmentQuery) -> list[str]:
+        """The channels of a query whose subscribers are to go, or are gone, without reading on."""
+        roles = roles_in(self.stored)
+        found: list[str] = []
+        for channel in query.plan.outputs(query.fragment.id):
+            role = roles.get(channel.consumer_fragment)
+            if channel in query.plan.subscriptions:
+                continue  # another application reads it
+            if role is None or role.how in ("is discarded", "is deleted"):
+                found.append(channel.id)
+        return found
+
+    def let_go(self, channels: Iterable[str]) -> None:
+        """No batch waits any more for the subscribers of these channels."""
+        for channel in channels:
+            self._execution.flow.is_left(channel)
 
     def _is_proposed(self, record: GraphVersion, proposal: Proposal) -> bool:
         proposed = proposal.loaded.record
@@ -146,7 +204,10 @@ class AttemptVersions:
         self._withdrawn: Final = WithdrawnSinks(shared.versions, {driver.fragment: driver})
         self._attempt: Final = attempt
         self._looked: tuple[int, FragmentQuery] | None = None
-        self._number = 0
+        self.leaves: Role | None = None
+        """As what the fragment leaves; None: it does not."""
+        self._abandoned: list[str] = []
+        self._number = self._newest = 0
         self._is_trial = False
         self._failed: tuple[int, str] | None = None  # the version that has failed, and why
 
@@ -160,6 +221,7 @@ class AttemptVersions:
             except DrivetrainError as error:
                 self._looked = now  # the application master asks again for what it does not see
                 log.warning("%s cannot take up the version in force: %s", self._driver.fragment, error)
+        self._shared.let_go(self._abandoned)  # again and again: a query that starts forgets it
         self._withdrawn.look()
         while self._shared.versions.notices:
             with suppress(IndexError):  # the thread of another attempt has logged it
@@ -169,17 +231,24 @@ class AttemptVersions:
     def _read(self) -> None:
         shared, driver, versions = self._shared, self._driver, self._driver.query.versions
         with shared.compiling:
+            newest = max(shared.stored.numbers(), default=0)
             record = shared.put_in_force()
             is_trial = shared.stored.is_on_trial(record)
-            if versions is not None:
+            role = shared.role(driver.fragment)
+            if role is None or role.by:
+                self.leaves = None if role is not None and role.how is None else role or Role(record)
+                if versions is not None:
+                    versions.on_trial = False
+            elif versions is not None:
                 runs = versions.wanted.number
                 if runs == record.number or self._touches(runs, record):
                     made = partial(shared.branches, record.number)
                     have_go_over(driver, record.number, made, on_trial=is_trial)
                 else:
                     versions.on_trial = False
+            self._abandoned = shared.abandoned(driver.query)
             self._withdrawn.find()
-        self._number, self._is_trial = record.number, is_trial
+        self._number, self._is_trial, self._newest = record.number, is_trial, newest
 
     def _touches(self, runs: int, record: GraphVersion) -> bool:
         return self._driver.fragment in touched(self._shared.versions.of_number(runs).record, record)
@@ -193,9 +262,15 @@ class AttemptVersions:
         failure = None
         if self._failed is not None and self._failed[0] == self._number:
             failure = cut(self._failed[1], _LONGEST_REASON)
-        return SeenVersion(
-            self._driver.fragment, self._attempt, self._number, self._is_trial, began, has_committed, failure
-        )
+        done = (began, has_committed, failure, self._writes(), self._newest)
+        return SeenVersion(self._driver.fragment, self._attempt, self._number, self._is_trial, *done)
+
+    def _writes(self) -> tuple[str, ...]:
+        """The channels that the fragment writes, or will write with the version that it goes over to."""
+        query, versions = self._driver.query, self._driver.query.versions
+        plan = query.plan if versions is None else versions.wanted.plan
+        planned = {channel.id for channel in plan.outputs(self._driver.fragment)}
+        return tuple(sorted(planned | query.branches.stores.keys()))
 
     # -- failures ----------------------------------------------------------------------------------------
 
@@ -215,10 +290,15 @@ class AttemptVersions:
         except DrivetrainError as unreadable:
             log.warning("whether version %d is on trial cannot be read: %s", number, unreadable)
             return False
-        if is_trial and versions.began(number) is None:
+        if is_trial and versions.began(number) is None and not self._is_new(number):
             return False
         self._failed = (number, why_it_failed(error))
         return True
+
+    def _is_new(self, number: int) -> bool:
+        """Whether the version that a version follows lacks the fragment."""
+        stored = self._shared.stored
+        return self._driver.fragment not in stored.version(stored.version(number).follows).fragments
 
     def is_undecided(self) -> bool:
         """Whether the trial of the version that has failed continues."""
@@ -232,6 +312,10 @@ class AttemptVersions:
             except DrivetrainError as error:
                 log.warning("how a trial ended cannot be read: %s", error)
         return self._number == self._failed[0] and self._is_trial
+
+    def has_no_place(self) -> bool:
+        """Whether the version in force lacks the fragment."""
+        return self._driver.fragment not in self._shared.versions.in_force.record.fragments
 
     def was_rolled_back(self) -> bool:
         """Whether the failed version was rolled back; the previous version is compiled from then on."""

@@ -19,6 +19,7 @@ Called by `executor` and `fragment_attempt`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -37,12 +38,11 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
-from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
 from drivetrain.core.plan.configured import configured_plan
-from drivetrain.core.plan.counts import rules_of
+from drivetrain.core.plan.counts import CountRule, rules_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.private_files import Writers
@@ -55,7 +55,7 @@ from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import preparing
-from drivetrain.spark.run.application_versions import ApplicationVersions
+from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
@@ -63,6 +63,8 @@ from drivetrain.spark.run.recovery import Recovering, Underway
 from drivetrain.spark.run.results import is_source, outputs
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 from drivetrain.spark.session import spark_session as spark_session
+
+log = logging.getLogger(__name__)
 
 PREDECESSOR_S = 45.0
 """How long a predecessor that was given up may hold its locks; its worker kills it sooner."""
@@ -187,14 +189,30 @@ class Work:
             self._join(plan, rundir, record)
         if first:
             rundir.share()
-        views = tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))
+        views = _shown(plan)
         life = rundir.life
         notices: tuple[str, ...] = ()
         if self._execution is not None:
             notices = tuple(self._execution.notices)
         master = self.config[spark_keys.MASTER]
         rules = rules_of(plan.graph)
-        return Prepared(finished, resumed, master, views, life.number, life.from_ms, notices, rules)
+        shown = (views, life.number, life.from_ms, notices, rules)
+        return Prepared(finished, resumed, master, *shown, self._shown_before())
+
+    def _shown_before(self) -> tuple[tuple[OutputView, ...], dict[str, CountRule]] | None:
+        """What the status would show after a rollback of the version in force, if it is on trial."""
+        if self.versions is None:
+            return None
+        stored, record = self.versions.stored, self.versions.versions.in_force.record
+        try:
+            before = stored.trial_of(record)
+            if before is None:
+                return None
+            plan = self.versions.versions.of_number(before.number).plan
+        except DrivetrainError as error:
+            log.warning("the version before version %d cannot be shown: %s", record.number, error)
+            return None
+        return _shown(plan), rules_of(plan.graph)
 
     def _in_force(
         self, plan: Plan, rundir: RunDirectory, *, from_file: bool
@@ -221,6 +239,7 @@ class Work:
     def _join(self, plan: Plan, rundir: RunDirectory, record: GraphVersion | None) -> Execution:
         execution = preparing.join(plan, rundir, self.config, self.flow, self._host)
         execution.record = record or rundir.versions.in_force()
+        add_later_schemas(execution.context)
         self._execution = execution
         self._bind(execution)
         return execution
@@ -230,7 +249,7 @@ class Work:
             execution.checkpoints.send, execution.checkpoints.answer = self.checkpoint_ways
         if execution.record is not None:
             execution.versions = ApplicationVersions(execution, execution.record)
-            self.versions = RunningVersions(execution.versions, self.compiling)
+            self.versions = RunningVersions(execution, self.compiling)
 
     def take_command(self, fragment: str, input: str, command: Command) -> None:
         """Handle a checkpoint command for a fragment; ignored if it is not here. From any thread."""
@@ -297,22 +316,20 @@ class Work:
         if running is None:
             raise UnavailableError("the executor has not joined the application yet", remedy="try again")
         stored = running.stored
-        if message.number:
-            record, code = stored.version(message.number), stored.code(message.number)
-            if code is None:
-                raise not_kept(message.number, running.plan.application)
-        else:
-            if not stored.has_proposal(message.id):
-                stored.propose(message.id, *self.make_version(message))
-            record, code = stored.proposal(message.id)
+        if not stored.has_proposal(message.id):
+            is_kept = message.number > 0
+            made_now = running.kept(message.number) if is_kept else self.make_version(message)
+            stored.propose(message.id, *made_now)
+        record, code = stored.proposal(message.id)
         graph = graph_from_code(code, "a proposed version")
         how: Made = "rollback" if message.number else "update"
-        made = running.check(record, graph, code, how, message.against, drivers)
+        modes = {"discards": message.discards, "has_starts": message.has_starts}
+        made = running.check(record, graph, code, how, message.against, drivers, **modes)
+        stored.propose(message.id, made.loaded.record, code)  # with what the application master records
         plan = made.loaded.plan
-        views = tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))
+        views = _shown(plan)
         touched = tuple(sorted(made.change.touched))
-        new_sinks = made.loaded.record.new_sinks
-        return VersionChecked(made.change.number, touched, new_sinks, views, rules_of(plan.graph))
+        return VersionChecked(made.change.number, touched, made.change.starts, views, rules_of(plan.graph))
 
     def _make_version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
         """The record and the code of the version in the archive of a proposal."""
@@ -368,3 +385,7 @@ class Work:
                 time.sleep(0.1)
             self._rundir = rundir
         return self._rundir
+
+
+def _shown(plan: Plan) -> tuple[OutputView, ...]:
+    return tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))

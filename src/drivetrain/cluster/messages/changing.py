@@ -41,13 +41,15 @@ class ProposedCode(msgspec.Struct, frozen=True, array_like=True):
 class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
     """Change the application to `code`, or back to version `number`; asked of an application master.
 
-    `against` is the version that the user has compared it with (0: whichever is in force). Answered with
-    `ChangeStands` when every changed fragment has taken the version up, or the change was refused.
+    `against` is the version that the user has compared it with (0: whichever is in force). With `discards`,
+    fragments that leave do not process what they have. Answered with `ChangeStands` when every changed
+    fragment has taken the version up, or the change was refused.
     """
 
     against: Count
     code: ProposedCode | None = None
     number: Count = 0
+    discards: bool = False
 
 
 class GiveUpChange(Message, frozen=True, tag="cluster.give-up-change"):
@@ -121,8 +123,9 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     """Compile the proposed version `id` for the fragments that run here, and check it; nothing changes.
 
     Without `number`, the state directory has the archive of the proposal, or, from another executor, its
-    graph; `number` is the version to go back to. `against` is the version in force. Asked; answered with
-    `VersionChecked` or `PrepareFailed`.
+    graph; `number` is the version to go back to. `against` is the version in force. The executor that is
+    asked with `has_starts` also compiles the fragments that start; by then all others have compiled what
+    feeds them. Asked; answered with `VersionChecked` or `PrepareFailed`.
     """
 
     epoch: Count
@@ -130,17 +133,20 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     against: Count
     code: ProposedCode | None = None
     number: Count = 0
+    discards: bool = False
+    has_starts: bool = False
 
 
 class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):
-    """The proposed version can run: it touches these fragments, and adds `new_sinks`.
+    """The proposed version can run, as far as this executor has to do with it: it touches these fragments.
 
-    `outputs` and `rules` are for the application's status, as in `Prepared`.
+    `starts` are those of them that are new. `outputs` and `rules` are for the application's status, as in
+    `Prepared`.
     """
 
     number: Count
     touched: tuple[str, ...]
-    new_sinks: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
     outputs: tuple[OutputView, ...] = ()
     rules: dict[str, CountRule] = msgspec.field(default_factory=dict)
 
@@ -151,12 +157,25 @@ class LookAtVersions(Message, frozen=True, tag="cluster.look-at-versions"):
     epoch: Count
 
 
+class MayLeave(Message, frozen=True, tag="cluster.may-leave"):
+    """Nobody writes any more to a fragment that leaves, which this attempt runs: its channels may end.
+
+    Sent until it has left.
+    """
+
+    epoch: Count
+    fragment: str
+    attempt: Count
+
+
 class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     """What an attempt of a fragment has seen in the state directory, and what it has done with it.
 
-    `number` is the version in force, `is_trial` whether it is on trial. `began` is the first batch that has
-    begun with it, `has_committed` whether it is committed. `failure` is why a batch with it has failed; the
-    attempt then waits until the version is no longer on trial.
+    `number` is the version in force, `is_trial` whether it is on trial, and `newest` the largest number of a
+    version, which tells apart how things stood before a change and after its rollback. `began` is the first
+    batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch with it
+    has failed; the attempt then waits until the version is no longer on trial. `writes` are the channels that
+    the fragment writes, or will write with the version that it goes over to.
     """
 
     fragment: str
@@ -166,6 +185,8 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     began: Figure | None = None
     has_committed: bool = False
     failure: str | None = None
+    writes: tuple[str, ...] = ()
+    newest: Count = 0
 
 
 class VersionsSeen(Message, frozen=True, tag="cluster.versions-seen"):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.messages.numbers import Count, DurationMs
-from drivetrain.core.checkpoint.transaction import ActionAcked, ActionFailed, Command, StateLost
+from drivetrain.core.checkpoint.transaction import (
+    ActionAcked,
+    ActionFailed,
+    BatchesRan,
+    Command,
+    ParticipantEvent,
+    StateLost,
+)
 
 
 class CheckpointCommand(Message, frozen=True, tag="cluster.checkpoint-command"):
@@ -33,6 +40,19 @@ class CheckpointAnswered(Message, frozen=True, tag="cluster.checkpoint-answered"
     failed: ActionFailed | None = None
     lost: StateLost | None = None
     has_run: bool = False
+
+
+def checkpoint_answer(epoch: int, event: ParticipantEvent) -> CheckpointAnswered:
+    """The message with which a fragment's event reaches the coordinator."""
+    match event:
+        case ActionAcked(fragment):
+            return CheckpointAnswered(epoch, fragment, acked=event)
+        case ActionFailed(fragment):
+            return CheckpointAnswered(epoch, fragment, failed=event)
+        case StateLost(fragment):
+            return CheckpointAnswered(epoch, fragment, lost=event)
+        case BatchesRan(fragment):
+            return CheckpointAnswered(epoch, fragment, has_run=True)
 
 
 class FragmentMoved(Message, frozen=True, tag="cluster.fragment-moved"):

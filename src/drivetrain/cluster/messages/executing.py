@@ -58,7 +58,8 @@ class Prepared(Message, frozen=True, tag="cluster.prepared"):
     """Fragments may be deployed, unless an earlier run has `finished` everything.
 
     `life` is the number of the application's life, `replay_from_ms` the timestamp from which this one
-    processes (None: everything). `notices` are for the user, `rules` for the counts of processors.
+    processes (None: everything). `notices` are for the user, `rules` for the counts of processors. Those of
+    the version `before` are for a rollback of the version that runs, if it is on trial.
     """
 
     finished: bool
@@ -69,6 +70,7 @@ class Prepared(Message, frozen=True, tag="cluster.prepared"):
     replay_from_ms: int | None = None
     notices: tuple[str, ...] = ()
     rules: dict[str, CountRule] = msgspec.field(default_factory=dict)
+    before: tuple[tuple[OutputView, ...], dict[str, CountRule]] | None = None
 
 
 class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):

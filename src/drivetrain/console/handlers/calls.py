@@ -82,9 +82,9 @@ async def _asked(client: Client, name: str, arguments: Any, config: Config) -> A
             return await client.line.ask(request, CodeStored)
         case calls.Submitting(submission_id, spec):
             return await client.accept(submission_id, spec)
-        case calls.Changing(app, against, code, number):
+        case calls.Changing(app, against, code, number, discards):
             view = await client.application(app)
-            return await ask_change(view, ChangeGraph(against, code, number))
+            return await ask_change(view, ChangeGraph(against, code, number, discards))
         case calls.GivingUp(app, number):
             return await client.give_up_change(app, number)
         case calls.Configuring(app, values, restore):

@@ -122,7 +122,7 @@ def difference(
     """
     if not even_if_read:
         new = with_records_carried_over(old, new)
-    moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards, in_cluster=in_cluster)
+    moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
     if not even_if_read:
         moves = dict(moves) | refused_readers(old, new)
     modes = {"has_checkpoints": has_checkpoints, "discards": discards, "in_cluster": in_cluster}

@@ -76,8 +76,9 @@ class GraphVersion(msgspec.Struct, frozen=True):
     force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
     `new_sinks` are those that no earlier version had, if it came while the application ran. `discards`:
     fragments of the previous version that it lacks do not process the rest of their input. `schemas` are
-    Spark's, as JSON, of the channels that these read. At `at_ms`, a time of the messages, the version that it
-    follows hands over to it (None: with the next batch). `subscriptions` are those of other applications.
+    Spark's, as JSON, of the channels that these read, and of those that its new fragments read. At `at_ms`, a
+    time of the messages, the version that it follows hands over to it (None: with the next batch).
+    `subscriptions` are those of other applications.
     """
 
     application: str

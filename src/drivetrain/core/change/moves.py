@@ -10,7 +10,6 @@ leaves cannot read an unbounded source to its end.
 | with a sink that another fragment writes to, in the other version | the sink |
 | that is removed, keeps state, and reads a source itself, unless it is discarded | the source |
 | in an application that makes checkpoints | everything in it |
-| in a cluster | everything in it |
 
 Neither can a channel get another producer or another subscriber: its entries, and the acknowledgements of
 them, belong to these fragments.
@@ -29,7 +28,7 @@ _SINK: Final = "write"
 
 
 def refused_moves(
-    old: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool, in_cluster: bool
+    old: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool
 ) -> dict[str, str]:
     """The processors that keep fragments from starting or leaving, each with the reason."""
     found: dict[str, str] = {}
@@ -37,9 +36,7 @@ def refused_moves(
     goes = [id for id in old.fragments if id not in new.fragments]
     for version, fragments in ((new, starts), (old, goes)):
         for fragment in fragments:
-            if in_cluster:
-                found |= dict.fromkeys(_processors(version, fragment), _IN_A_CLUSTER)
-            elif has_checkpoints:
+            if has_checkpoints:
                 found |= dict.fromkeys(_processors(version, fragment), _OF_CHECKPOINTS)
     found |= dict(_moved(old, new))
     found |= dict(_in_another_channel(old, new))
@@ -48,8 +45,6 @@ def refused_moves(
             found |= dict(_endless(old, fragment))
     return found
 
-
-_IN_A_CLUSTER: Final = "in a cluster no fragment can start or go while the application runs"
 
 _OF_CHECKPOINTS: Final = (
     "the application makes checkpoints, and no fragment can begin or stop taking part in them while it runs"

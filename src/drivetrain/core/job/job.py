@@ -15,6 +15,9 @@ first data or has finished. A fragment that had data in an earlier run of the ap
 (`eager`), because its channels already hold data that the producer will not write again. Scheduled fragments
 are deployed when the job is open and there is an executor.
 
+The application may change while it runs: `becomes` adds fragments, which are scheduled at once, and removes
+those that have ended. A fragment on trial (`spared`) restarts as often as it fails: the trial decides.
+
 Invariants, checked by `check()`:
 1. The job's state changes by `TRANSITIONS` only; a terminal one is never left.
 2. A fragment has one current attempt; attempts of a fragment grow by one and never return.
@@ -72,7 +75,7 @@ class Job:
         rng: RandomSource,
         saved: Mapping[str, object] | None = None,
     ) -> None:
-        self._vertices: Final = {vertex.fragment: vertex for vertex in vertices}
+        self._vertices = {vertex.fragment: vertex for vertex in vertices}
         self._policy: Final = policy
         self._rng: Final = rng
         saved = saved or {}
@@ -83,6 +86,9 @@ class Job:
             for fragment in self._vertices
         }
         self._current = {fragment: Execution(fragment, 1) for fragment in self._vertices}
+        self._gone: dict[FragmentId, int] = {}  # the last attempt of fragments that have left
+        self.spared: frozenset[str] = frozenset()
+        """Fragments whose failures do not count."""
         self._lazy: set[FragmentId] = set()  # waiting for a producer's first data
         self._placement: Final = Placement()
         self._is_open = False
@@ -95,6 +101,11 @@ class Job:
         self.error: object = None
 
     # ---- state
+
+    @property
+    def vertices(self) -> tuple[Vertex, ...]:
+        """The fragments, in topological order."""
+        return tuple(self._vertices.values())
 
     @property
     def executions(self) -> Sequence[Execution]:
@@ -129,6 +140,46 @@ class Job:
             else:
                 self._current[fragment].step(ExecutionEvent.SCHEDULE)
         return effects + self._deploy() + self._look_for_end()
+
+    def becomes(self, vertices: Sequence[Vertex]) -> list[JobEffect]:
+        """The job consists of these vertices from now on, producers before consumers.
+
+        New ones are scheduled at once. Raises InternalError when one that is gone may still run.
+        """
+        wanted = {vertex.fragment: vertex for vertex in vertices}
+        for fragment in self._current.keys() - wanted.keys():
+            if self._current[fragment].is_placed:
+                raise InternalError("a fragment leaves the job while it may run", where=fragment)
+        for fragment in self._current.keys() - wanted.keys():
+            self._gone[fragment] = self._current.pop(fragment).attempt
+            self._lazy.discard(fragment)
+            del self._strategies[fragment]
+        added = [fragment for fragment in wanted if fragment not in self._current]
+        for fragment in added:
+            self._current[fragment] = Execution(fragment, self._gone.pop(fragment, 0) + 1)
+            self._strategies[fragment] = RestartStrategy(self._policy, self._rng)
+        self._vertices = wanted
+        self._current = {fragment: self._current[fragment] for fragment in wanted}
+        for fragment in added:
+            self._schedule(self._current[fragment])
+        return self._deploy() + self._look_for_end()
+
+    def runs_again(self, fragment: str) -> list[JobEffect]:
+        """A fragment that has finished gets another attempt; no effect on any other fragment."""
+        execution = self._current.get(FragmentId(fragment))
+        if execution is None or execution.state is not ExecutionState.FINISHED:
+            return []
+        if self.state is not JobState.RUNNING:
+            return []  # it gets one when the job starts again, if it does
+        made = self._current[execution.fragment] = Execution(execution.fragment, execution.attempt + 1)
+        self._schedule(made)
+        return self._deploy()
+
+    def _schedule(self, execution: Execution) -> None:
+        if self.state is JobState.RUNNING:
+            execution.step(ExecutionEvent.SCHEDULE)
+        elif self.state in (JobState.FAILING, JobState.CANCELLING) or self.state.is_terminal:
+            execution.step(ExecutionEvent.CANCEL)
 
     def open(self) -> list[JobEffect]:
         """From now on scheduled fragments may be deployed."""
@@ -246,7 +297,10 @@ class Job:
         if execution.state is ExecutionState.FINISHED:
             return self.data_came(fragment) + self._look_for_end()
         # An executor that cancels an attempt while the job runs has failed to run it.
-        delay_ms = self._strategies[fragment].next_delay_ms(now_ms) if retryable else None
+        if fragment in self.spared:
+            delay_ms: int | None = self._policy.delay_ms
+        else:
+            delay_ms = self._strategies[fragment].next_delay_ms(now_ms) if retryable else None
         if delay_ms is None:
             return self.fail(error, now_ms, retryable=retryable)
         self._current[fragment] = Execution(fragment, execution.attempt + 1)

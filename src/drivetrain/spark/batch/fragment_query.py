@@ -26,7 +26,7 @@ from drivetrain.core.clock.clock_service import WORK
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS, known_clock
 from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import loss_record, require_batch, with_losses
 from drivetrain.runtime.channel.segments import MessageLossError
@@ -236,6 +236,21 @@ class FragmentQuery:
             return WORK
         return self.clock.waiting_for
 
+    def _ran_without(self, channel: str, batch_id: int) -> bool:
+        """Whether a batch ran with a version that has no such channel, and that was rolled back since then.
+
+        Its messages went to that version alone.
+        """
+        since = None if self.versions is None else self.versions.since_of(batch_id)
+        if since is None:
+            return False
+        stored = self.branches.context.rundir.versions
+        try:
+            record = stored.version(since.version)
+        except InputError:
+            return False  # then it is searched for like any other loss
+        return all(channel not in record.channels(fragment) for fragment in record.fragments)
+
     # -- for both kinds ------------------------------------------------------------------------------
 
     def _recover(self) -> None:
@@ -247,9 +262,13 @@ class FragmentQuery:
         appended = [_clock_until(store, newest) for store in self.branches.stores.values()]
         clocks = [known_clock(clock_ms) for clock_ms in appended]
         if not self.trunk.only_at_end:
-            for store in self.branches.stores.values():
-                if not ChannelBeginning(store.uri).is_open(store, newest):
-                    require_batch(store, newest)
+            for id, store in self.branches.stores.items():
+                if ChannelBeginning(store.uri).is_open(store, newest):
+                    continue
+                if self._ran_without(id, newest):
+                    last = store.last()  # an entry, so that nobody looks for what it never had
+                    store.append(newest, [], NO_CLOCK_MS if last is None else last.clock_ms)
+                require_batch(store, newest)
         self.clock.restore(newest)
         if newest >= 0:
             metadata, self.inputs.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))

@@ -87,6 +87,10 @@ class QueryVersions:
         """The versions of the newest batch as recorded, or None. Raises InputError."""
         return self._record.newest_since()
 
+    def since_of(self, batch_id: int) -> Since | None:
+        """The versions of a batch as recorded, or None. Raises InputError."""
+        return self._record.since_of(batch_id)
+
     def note_next(self, batch_id: int) -> None:
         """Note that a batch that has not begun is to run with what is wanted; the query's turn is held."""
         self._record.note(batch_id, self.wanted.number, self.wanted.before)

@@ -71,6 +71,8 @@ class LateSampler:
     def is_settled(self, *, is_reported: bool) -> bool:
         """Whether the fragment may end: its last batches are reported, and the newest with late messages was
         looked at, or one of the two takes too long."""
+        if not self._config[run_keys.LATE_SAMPLES]:
+            return True
         if self._ends_s is None:
             self._ends_s = time.monotonic()
         waited_s = time.monotonic() - self._ends_s

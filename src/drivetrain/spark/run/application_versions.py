@@ -20,6 +20,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pyspark.sql.types import StructType
+
 from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome
@@ -115,6 +117,7 @@ class ApplicationVersions:
             refreshed={id: table for id, table in own.refreshed.items() if id in same},
             transactional=own.transactional,
         )
+        add_schemas(context, record)
         known = {id: sink for id, sink in self.in_force.sinks.items() if id in same & plan.graph.nodes.keys()}
         return LoadedVersion(record, context, open_sinks(plan, own.rundir, own.config, known))
 
@@ -324,6 +327,28 @@ class ApplicationVersions:
 
     def _is_untouched(self, fragment: str, number: int, own: GraphVersion) -> bool:
         return fragment not in touched(self._versions.version(number), own)
+
+
+def add_schemas(context: CompileContext, record: GraphVersion) -> None:
+    """Add the schemas of channels in the record of a version, where they are not known yet."""
+    for id, schema in record.schemas.items():
+        context.schemas.setdefault(id, StructType.fromJson(schema))
+
+
+def add_later_schemas(context: CompileContext) -> None:
+    """Add the schemas of channels that changes have added since the application was prepared.
+
+    Raises InputError when a version is damaged.
+    """
+    stored, found = context.rundir.versions, dict[str, StructType]()
+    for number in reversed(stored.numbers()):
+        record = stored.version(number)
+        if record.made_how == "run":
+            break  # what it has was prepared
+        if not stored.is_rolled_back(number):
+            for id, schema in record.schemas.items():
+                found.setdefault(id, StructType.fromJson(schema))
+    context.schemas.update(found)
 
 
 def _channels(plan: Plan) -> set[str]:

@@ -95,11 +95,12 @@ def checked(
     asked: AskedChange,
     *,
     start: Start | None = None,
+    in_cluster: bool = False,
 ) -> Proposal:
     """Check a change, and compile it for the fragments that `drivers` drive, by id.
 
-    `start` makes the first query of a new fragment; without it no fragment can be added or removed, as in a
-    cluster. Raises the errors of `LiveChanges.propose`.
+    `start` makes the first query of a new fragment; without it new fragments are not compiled. Raises the
+    errors of `LiveChanges.propose`.
     """
     before = versions.in_force
     asked = _with_subscriptions(before, asked)
@@ -115,7 +116,7 @@ def checked(
     if not asked.even_if_read:
         refuse_read(before.record, record)
     modes = {"has_checkpoints": before.context.transactional, "discards": discards}
-    found = difference(before.record, record, **modes, in_cluster=start is None, even_if_read=True)
+    found = difference(before.record, record, in_cluster=in_cluster, even_if_read=True, **modes)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -128,7 +129,7 @@ def checked(
     loaded = versions.load(record, graph)
     change = live_change(before.record, record)
     read = {channel for id in change.leaves for channel in before.record.channels(id)}
-    schemas = {id: before.context.schemas[id].jsonValue() for id in sorted(read)}
+    schemas = {**record.schemas, **{id: before.context.schemas[id].jsonValue() for id in sorted(read)}}
     new_sinks = _new_sinks(versions, loaded)
     record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=discards, schemas=schemas)
     loaded = dataclasses.replace(loaded, record=record)
@@ -142,7 +143,15 @@ def checked(
     if asked.at is not None:
         return _at_a_time(versions, drivers, loaded, change, asked, asked.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
-    return Proposal(loaded, change, asked.made_how, asked.code, sets, queries)
+    return Proposal(_with_schemas(loaded, change), change, asked.made_how, asked.code, sets, queries)
+
+
+def _with_schemas(loaded: LoadedVersion, change: Change) -> LoadedVersion:
+    """The version with the schemas of the channels that its new fragments read, as far as they are known."""
+    record, known = loaded.record, loaded.context.schemas
+    read = sorted({channel for id in change.starts for channel in record.channels(id)} & known.keys())
+    schemas = {**record.schemas, **{id: known[id].jsonValue() for id in read}}
+    return dataclasses.replace(loaded, record=msgspec.structs.replace(record, schemas=schemas))
 
 
 def _with_subscriptions(before: LoadedVersion, asked: AskedChange) -> AskedChange:

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import StructType
 
 from drivetrain.api.moments import moment_text
-from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.leaving import (
     Delete,
     EndChannels,
@@ -37,7 +36,6 @@ from drivetrain.core.change.leaving import (
     LeavingStage,
     NoteFinished,
 )
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.clock.clock_service import ClockedFragment
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.figures import show_counted
@@ -46,7 +44,7 @@ from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.clock_actor import clocked_fragments
-from drivetrain.runtime.graph_versions import HowItLeaves
+from drivetrain.runtime.fragment_roles import interrupted, note_done
 from drivetrain.runtime.leftovers import delete_ended
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, window_size_ms
 
@@ -123,7 +121,8 @@ class FragmentChanges:
 
     def resume(self, change: Change | None) -> None:
         """Continue where an earlier process was killed, before any query starts; `change` is on trial."""
-        self._note_interrupted()
+        for ended in interrupted(self._stored):
+            self.note_done(ended)
         for number, id, how in self._stored.leaving():
             self._left_by[id] = number, self._record_with(number, id)
             if how == "drains":
@@ -138,23 +137,6 @@ class FragmentChanges:
         for id in self._versions.in_force.record.fragments:
             self._watch_channels(id)
         self._tell_changed()
-
-    def _note_interrupted(self) -> None:
-        """Remove the fragments of a version whose trial was ended by a run with another version."""
-        in_force = self._versions.in_force.record
-        for number in self._stored.numbers():
-            record = self._stored.version(number)
-            if (
-                record.made_how == "run"
-                or number == in_force.number
-                or self._stored.ending(number) is not None
-            ):
-                continue
-            if record.follows not in self._stored.numbers():
-                continue
-            change = live_change(self._stored.version(record.follows), record)
-            if any(id not in in_force.fragments for id in change.leaves):
-                self.note_done(change)
 
     def _record_with(self, number: int, id: str) -> GraphVersion:
         record = self._stored.version(number)
@@ -173,8 +155,7 @@ class FragmentChanges:
 
     def note_done(self, change: Change) -> None:
         """Record that a change is done, and which fragments now have to leave."""
-        how: HowItLeaves = "is discarded" if self._stored.version(change.number).discards else "drains"
-        self._stored.note_ending(change.number, Outcome.DONE, leaving=dict.fromkeys(change.leaves, how))
+        note_done(self._stored, change)
         before, now = self._stored.version(change.before), self._stored.version(change.number)
         delete_ended(self._execution.rundir, before, now)
 

@@ -58,8 +58,8 @@ from drivetrain.core.change.live_change import (
 )
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.run.change_history import ChangeHistory
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import first_batch, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
@@ -75,8 +75,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
-_LOOK_S: Final = 0.1
-"""How often a thread that waits for the loop checks whether the run has ended."""
+_LOOK_S: Final = 0.1  # how often a thread that waits for the loop checks whether the run has ended
 
 
 class LiveChanges:

@@ -4,7 +4,7 @@ Invariants:
 
 1. A fragment that starts finds nothing of an earlier one of its name, and none of that name runs.
 
-Called by `change_proposal`.
+Called by `change_proposal`, and by executors.
 """
 
 from __future__ import annotations
@@ -47,10 +47,15 @@ def refuse_fragments(before: LoadedVersion, loaded: LoadedVersion, change: Chang
 def started(execution: Execution, loaded: LoadedVersion, fragment: Fragment) -> FragmentQuery:
     """The first query of a fragment, compiled, with its place; raises what is wrong with it."""
     record = loaded.record
-    for id in record.sources(fragment.id):
-        source = loaded.plan.graph.nodes[id].operation.any_source
-        assert source is not None
-        check_source(source, loaded.context.config)
+    check_sources(loaded, fragment)
     places = execution.rundir.places
     places.prepare(fragment.id, record.channels(fragment.id), record.sources(fragment.id))
     return execution.new_fragment(loaded.context, loaded.sinks, fragment)
+
+
+def check_sources(loaded: LoadedVersion, fragment: Fragment) -> None:
+    """Raise what is wrong with the sources of a fragment that is to start."""
+    for id in loaded.record.sources(fragment.id):
+        source = loaded.plan.graph.nodes[id].operation.any_source
+        assert source is not None
+        check_source(source, loaded.context.config)

@@ -75,6 +75,18 @@ class WithdrawnSinks:
             except DrivetrainError as error:
                 self._give_up(number, error)
 
+    def remove_of(self, fragment: str) -> None:
+        """A fragment of a version that was rolled back has ended for good: remove what its new sinks have."""
+        for number, ids in self._stored.to_remove().items():
+            try:
+                version = self._versions.of_number(number)
+            except DrivetrainError as error:
+                self._give_up(number, error)
+                continue
+            for id in ids:
+                if version.record.fragment_of(id) == fragment:
+                    self._remove(version, id)
+
     def refuse(self, sinks: Mapping[str, object]) -> None:
         """Raise UserError when one of some sinks still has results of a version that was rolled back."""
         refuse_withdrawn({id for _, id in self._waiting}, sinks)

@@ -32,39 +32,41 @@ Called by `stream_app_master`, `running_job` and `application_duties`. Imports n
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.app_master.app_master_messages import Call
-from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange, RefusedChangeError
-from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
-from drivetrain.cluster.app_master.stream.stream_progress import Shown
+from drivetrain.cluster.app_master.blocking_work import in_thread
+from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
+from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, not_running
+from drivetrain.cluster.app_master.stream.kept_stages import KeptStages
+from drivetrain.cluster.app_master.stream.leaving_fragments import LeavingFragments
+from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange
+from drivetrain.cluster.app_master.stream.stored_versions import Compiled, Standing, StoredVersions
+from drivetrain.cluster.app_master.stream.trial_events import ended_of, events_of, failure_of
 from drivetrain.cluster.messages.changing import (
     ChangeGraph,
-    ChangeStands,
     GetChange,
     GetVersions,
     GiveUpChange,
-    LookAtVersions,
-    SeenVersion,
     VersionsSeen,
 )
 from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
 from drivetrain.core.change.live_change import (
     BatchBegan,
     BatchCommitted,
-    BatchFailed,
     Change,
     ChangeGivenUp,
     ChangeProposed,
     ChangeResumed,
     Effect,
     Event,
-    FragmentEnded,
     LiveChange,
     OutcomeRecorded,
     RecordingFailed,
@@ -75,17 +77,13 @@ from drivetrain.core.change.live_change import (
     UseVersion,
     VersionRecorded,
 )
-from drivetrain.core.job.fragment_execution import ExecutionState
-from drivetrain.core.job.job_events import JobState
-from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.runtime.error_views import error_view
 
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
     from drivetrain.cluster.app_master.stream.running_job import RunningJob
-
-T = TypeVar("T")
 
 _AGAIN_MS: Final = 2_000
 """How soon an outcome is recorded again that could not be."""
@@ -94,7 +92,8 @@ _AGAIN_MS: Final = 2_000
 class ApplicationChanges:
     """The changes of the application of `owner`, whose job is `running` and whose versions `stored` reads.
 
-    `proposed` has changes compiled; `settled` is called when a trial is over.
+    `proposed` has changes compiled; `settled` is called when it is known how things stand, when a trial is
+    over, and when a fragment has left.
     """
 
     def __init__(
@@ -113,12 +112,14 @@ class ApplicationChanges:
         self._core: Final = LiveChange()
         self._state: ChangeState | None = None  # None until the state directory is read
         self._compiled: Compiled | None = None  # of the change that is under way, unless it was resumed
-        self._shown_before: Shown | None = None  # of the version to which a trial goes back
         self._is_compiling = False
-        self._askers: list[tuple[int, ActorRef]] = []  # with the version that each waits for
-        self._number = 0  # the version in force, and whether it is on trial: what attempts have to see
-        self._is_trial = False
-        self._seen: dict[str, SeenVersion] = {}
+        self._answers: Final = ChangeAnswers()
+        self._reports: Final = AttemptReports(owner, running)
+        self._leaving: Final = LeavingFragments(running, self._reports, owner.setup.epoch)
+        self._is_reading = False
+        self._kept: Final = KeptStages(owner, stored)
+        self._history = ChangeHistory(self._kept, deque())
+        running.fragment_failed = self._fragment_failed
 
     # ---- queries
 
@@ -128,25 +129,51 @@ class ApplicationChanges:
         return self._core.stage is not Stage.IDLE
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known which version is in force, and so which fragments run."""
+        return self._state is not None or not self._stored.can_change
+
+    @property
+    def has_leaving(self) -> bool:
+        """Whether a fragment has yet to leave."""
+        return bool(self._leaving.names)
+
+    @property
     def settled_version(self) -> int:
         """The version in force once it is not on trial, 0 before that is known."""
-        return 0 if self._is_trial else self._number
+        return 0 if self._reports.is_trial else self._reports.number
 
     # ---- events
 
     def begin(self) -> None:
         """The application is prepared: read which version is in force, and resume its trial."""
-        if self._state is None and self._stored.can_change:
-            self._in_thread(
-                self._stored.stands, self._begun, lambda error: self._owner.note(error_view(error))
-            )
+        if not self.is_known and not self._is_reading:
+            self._is_reading = True
+            in_thread(self._owner, self._stored.begin, self._begun, self._not_begun)
 
-    def _begun(self, found: tuple[ChangeState, Change | None]) -> None:
-        self._state, resumed = found
-        self._number = self._state.version
-        if resumed is not None:
-            self._is_trial = True
-            self._take(ChangeResumed(resumed))
+    def _begun(self, standing: Standing) -> None:
+        self._is_reading = False
+        self._state = standing.state
+        self._stand(standing)
+        if standing.change is not None:
+            self._kept.known = standing.stages
+            self._history.resume(standing.change.number)
+            self._running.job.spared = frozenset(standing.change.starts)
+            self._take(ChangeResumed(standing.change))
+        self._settled()
+
+    def _stand(self, standing: Standing) -> None:
+        """Have attempts see, and the job run, what the files say."""
+        reports = self._reports
+        reports.number, reports.newest = standing.state.version, standing.newest
+        reports.is_trial = standing.change is not None
+        for fragment in self._leaving.stand(standing):
+            self._notice(f"fragment {fragment} has left the application")
+
+    def _not_begun(self, error: Exception) -> None:
+        self._is_reading = False
+        self._owner.note(error_view(error))
+        self._owner.context.timers.start_once("versions", Call(self.begin), delay_ms=_AGAIN_MS)
 
     def received(self, message: Message) -> bool:
         """Handle a message about changes; False for any other message."""
@@ -155,6 +182,7 @@ class ApplicationChanges:
             case VersionsSeen():
                 if message.epoch == self._owner.setup.epoch:
                     self._note_seen(message)
+                self._leaving.look()
             case ChangeGraph() if asker is not None:
                 self._asked(message, asker)
             case GiveUpChange(number) if asker is not None:
@@ -163,52 +191,63 @@ class ApplicationChanges:
                 self._answer(asker)
             case GetVersions(before) if asker is not None:
                 page = functools.partial(self._stored.page, before)
-                self._in_thread(page, asker.tell, self._note)
+                in_thread(self._owner, page, asker.tell, self._note)
             case _:
                 return False
         return True
 
     def beat(self) -> None:
         """Have executors look again that have not seen the version in force; notice fragments that ended."""
-        self._end_with_fragments()
+        change = self._core.change
+        self._judge([] if change is None else ended_of(change, self._running.job))
         if self._state is not None and self._core.stage in (Stage.IDLE, Stage.ON_TRIAL):
             self._have_look()
+            self._look_at_leaving()
+
+    def _look_at_leaving(self) -> None:
+        self._leaving.look()
+        if self._leaving.is_behind and not self._is_reading:
+            self._is_reading = True
+            in_thread(self._owner, self._stored.stands, self._look_again, self._not_read)
+
+    def _look_again(self, standing: Standing) -> None:
+        """An attempt of a fragment that leaves has ended: it has left, or needs another one."""
+        self._is_reading = False
+        if standing.newest != self._reports.newest or self._core.stage not in (
+            Stage.IDLE,
+            Stage.ON_TRIAL,
+        ):
+            return  # it was read before the last step
+        self._stand(standing)
+        self._leaving.run_again()
+        self._settled()
+
+    def _not_read(self, error: Exception) -> None:
+        self._is_reading = False
+        self._note(error)
 
     def _note_seen(self, message: VersionsSeen) -> None:
-        for seen in message.seen:
-            execution = self._running.job.execution(seen.fragment)
-            if (
-                execution is not None
-                and (execution.attempt, execution.executor) == (seen.attempt, message.executor_id)
-                and not execution.is_terminal
-            ):
-                self._seen[seen.fragment] = seen
-                self._judge(seen)
+        for seen in self._reports.take(message):
+            change = self._core.change
+            self._judge([] if change is None else events_of(seen, change))
         self._answer_taken()
 
-    def _judge(self, seen: SeenVersion) -> None:
-        """Take what an attempt has done with the version on trial."""
+    def _fragment_failed(self, fragment: str, error: ErrorView) -> None:
         change = self._core.change
-        if self._core.stage is not Stage.ON_TRIAL or change is None or seen.number != change.number:
-            return
-        if seen.fragment not in change.touched or seen.began is None:
-            return
-        self._take(BatchBegan(seen.fragment, seen.began))
-        if seen.has_committed:
-            self._take(BatchCommitted(seen.fragment))
-        elif seen.failure is not None:
-            self._take(BatchFailed(seen.fragment, seen.failure))
+        failed = None if change is None else failure_of(fragment, error, change)
+        self._judge([] if failed is None else [failed])
 
-    def _end_with_fragments(self) -> None:
-        change = self._core.change
-        for fragment in () if change is None else sorted(change.touched):
-            execution = self._running.job.execution(fragment)
-            if (
-                self._core.stage is Stage.ON_TRIAL
-                and execution is not None
-                and execution.state is ExecutionState.FINISHED
-            ):
-                self._take(FragmentEnded(fragment))
+    def _judge(self, events: list[Event]) -> None:
+        """Take what fragments have done with the version on trial."""
+        for event in events:
+            if self._core.stage is not Stage.ON_TRIAL:
+                return
+            match event:
+                case BatchBegan(fragment):
+                    self._history.reach(Reached.BEGUN, fragment)
+                case BatchCommitted(fragment):
+                    self._history.reach(Reached.SHOWN, fragment)
+            self._take(event)
 
     # ---- requests
 
@@ -218,6 +257,8 @@ class ApplicationChanges:
             self._answer(asker, error)
             return
         self._is_compiling = True
+        self._history = ChangeHistory(self._kept, deque())
+        self._history.reach(Reached.PROPOSED)
         self._owner.context.pipe_to_self(
             self._proposed.compiled(message),
             lambda compiled: Call(functools.partial(self._propose, compiled, asker)),
@@ -226,29 +267,23 @@ class ApplicationChanges:
 
     def _refusal(self) -> DrivetrainError | None:
         """Why no change can begin now; None if one can."""
-        if self._state is None:
-            why = "the application has not begun"
-        elif self._owner.end_state is not None:
-            why = "the application is stopping"
-        elif self._is_compiling or self.is_under_way:
-            state = self._state
+        owner, state = self._owner, self._state
+        if owner.end_state is None and state is not None and (self._is_compiling or self.is_under_way):
             return underway(state if self.is_under_way else msgspec.structs.replace(state, number=0))
-        elif self._running.job.state is not JobState.RUNNING:
-            why = "the application is starting again"
-        else:
-            return None
-        return UnavailableError(why, where=self._owner.setup.app_id, remedy="try again")
+        return not_running(owner, self._running.job, is_known=state is not None)
 
     def _propose(self, compiled: Compiled, asker: ActorRef) -> None:
         self._is_compiling = False
         error = self._refusal()
-        if error is None and compiled.against != self._number:
+        if error is None and compiled.against != self._reports.number:
             error = UnavailableError("the application has changed meanwhile", remedy="try again")
+        error = error or self._leaving.refusal(compiled.change.starts)
         if error is not None:
             self._answer(asker, error)
             return
         self._compiled = compiled
-        self._askers.append((compiled.change.number, asker))
+        self._history.reach(Reached.COMPILED)
+        self._answers.wait(compiled.change.number, asker)
         self._take(ChangeProposed(compiled.change))
 
     def _give_up_compiling(self, error: Exception, asker: ActorRef) -> None:
@@ -265,22 +300,17 @@ class ApplicationChanges:
         self._answer(asker)
 
     def _answer(self, asker: ActorRef, error: Exception | None = None) -> None:
-        state = self._state or ChangeState(0)
-        view = None if error is None else error_view(error)
-        asker.tell(ChangeStands(state, error.view if isinstance(error, RefusedChangeError) else view))
+        self._answers.tell(asker, self._state or ChangeState(0), error)
 
     def _answer_taken(self) -> None:
         """Answer those whose version every changed fragment has taken up, or that has ended."""
-        left = []
-        for number, asker in self._askers:
-            change = self._core.change
-            if self._core.stage is Stage.PROPOSED or (
-                change is not None and change.number == number and self._behind(change.touched)
-            ):
-                left.append((number, asker))
-            else:
-                self._answer(asker)
-        self._askers = left
+        self._answers.tell_taken(self._state or ChangeState(0), self._is_being_taken)
+
+    def _is_being_taken(self, number: int) -> bool:
+        change = self._core.change
+        if self._core.stage is Stage.PROPOSED:
+            return True
+        return change is not None and change.number == number and bool(self._reports.behind(change.touched))
 
     # ---- effects
 
@@ -295,33 +325,31 @@ class ApplicationChanges:
             self._perform(effect)
 
     def _show(self, state: ChangeState) -> None:
-        self._state = state
+        self._state = msgspec.structs.replace(state, stages=self._history.stages)
         self._owner.changed()
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case RecordVersion(change):
                 assert self._compiled is not None
-                record = functools.partial(self._record_version, self._compiled)
-                self._in_thread(record, lambda _: self._recorded(change), self._not_recorded)
+                record = functools.partial(self._stored.record, self._compiled)
+                in_thread(self._owner, record, functools.partial(self._recorded, change), self._not_recorded)
             case UseVersion():
                 self._have_look()
             case RecordOutcome():
-                record = functools.partial(self._record_outcome, effect)
-                self._in_thread(record, lambda _: self._outcome_recorded(effect), self._later(effect))
+                record = functools.partial(self._stored.record_outcome, effect)
+                then = functools.partial(self._outcome_recorded, effect)
+                in_thread(self._owner, record, then, self._later(effect))
             case TellEnd():
                 self._tell_end(effect)
 
-    def _record_version(self, compiled: Compiled) -> None:
-        reached(CrashPoint.BEFORE_VERSION)
-        self._stored.record(compiled)
-        reached(CrashPoint.AFTER_VERSION)
-
-    def _recorded(self, change: Change) -> None:
-        self._number, self._is_trial = change.number, True
+    def _recorded(self, change: Change, standing: Standing) -> None:
+        self._running.job.spared = frozenset(change.starts)
+        self._history.recorded(change.number)
         if self._compiled is not None:
             progress = self._running.progress
-            self._shown_before, progress.shown = progress.shown, self._compiled.shown
+            progress.shown_before, progress.shown = progress.shown, self._compiled.shown
+        self._stand(standing)  # new fragments start with that
         waits = ", ".join(sorted(change.touched))
         self._notice(f"version {change.number} is in force, and on trial until a batch of {waits}")
         self._take(VersionRecorded())
@@ -329,17 +357,12 @@ class ApplicationChanges:
     def _not_recorded(self, error: Exception) -> None:
         self._take(RecordingFailed(str(error)))
 
-    def _record_outcome(self, effect: RecordOutcome) -> None:
-        reached(CrashPoint.BEFORE_OUTCOME)
-        self._stored.record_outcome(effect)
-        reached(CrashPoint.AFTER_OUTCOME)
-
-    def _outcome_recorded(self, effect: RecordOutcome) -> None:
-        self._is_trial = False
+    def _outcome_recorded(self, _: RecordOutcome, standing: Standing) -> None:
+        progress = self._running.progress
         if self._core.stage is Stage.GOING_BACK:
-            self._number = effect.change.before
-            if self._shown_before is not None:
-                self._running.progress.shown = self._shown_before
+            progress.shown = progress.shown_before or progress.shown
+        self._stand(standing)
+        self._leaving.run_again()
         self._take(OutcomeRecorded())
 
     def _later(self, effect: RecordOutcome) -> Callable[[Exception], None]:
@@ -355,9 +378,10 @@ class ApplicationChanges:
     def _tell_end(self, ended: TellEnd) -> None:
         change = ended.change
         how = (ended.outcome, ended.fragment, ended.why)
-        self._show(ChangeState(self._number, Stage.IDLE, change.number, change.before, (), *how))
-        self._compiled = self._shown_before = None
-        self._notice(show_end(ended))
+        self._history.reach(ended.outcome)
+        self._show(ChangeState(self._reports.number, Stage.IDLE, change.number, change.before, (), *how))
+        self._compiled = None
+        self._notice(f"{show_end(ended)} ({in_words(self._history.stages)})")
         self._have_look()
         self._answer_taken()
         self._owner.report()
@@ -371,29 +395,5 @@ class ApplicationChanges:
 
     # ---- executors
 
-    def _behind(self, fragments: Iterable[str]) -> list[str]:
-        """The executors whose attempts of these fragments have not seen how things are."""
-        found = set()
-        for fragment in fragments:
-            execution, seen = self._running.job.execution(fragment), self._seen.get(fragment)
-            if execution is None or execution.state is not ExecutionState.RUNNING:
-                continue
-            reported = None if seen is None else (seen.attempt, seen.number, seen.is_trial)
-            if reported != (execution.attempt, self._number, self._is_trial):
-                found.add(execution.executor)
-        return sorted(id for id in found if id is not None)
-
     def _have_look(self) -> None:
-        for executor in self._behind([e.fragment for e in self._running.job.executions]):
-            self._running.tell(executor, LookAtVersions(self._owner.setup.epoch))
-
-    # ---- threads
-
-    def _in_thread(
-        self, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[Exception], None]
-    ) -> None:
-        self._owner.context.pipe_to_self(
-            self._owner.context.blocking(work),
-            lambda result: Call(functools.partial(then, result)),
-            lambda error: Call(functools.partial(failed, error)),
-        )
+        self._reports.have_look()

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +51,7 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
+    FragmentsOfCheckpoints,
     WantCheckpoint,
 )
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
@@ -94,7 +95,7 @@ class ApplicationCheckpoints:
         self._tell: Final = tell
         self._clock_ms: Final = clock_ms
         self._rundir: Final = planned.rundir(config)
-        self._has_sources: Final = [
+        self._has_sources = [
             f.id
             for f in plan.fragments
             if any(plan.graph.nodes[id].operation.stream_source is not None for id in f.processors)
@@ -126,6 +127,11 @@ class ApplicationCheckpoints:
         )
 
     # ---- events
+
+    def changed(self, participants: Mapping[str, bool]) -> None:
+        """These fragments take part from now on, each with whether it has a source."""
+        self._has_sources = [id for id, has_source in participants.items() if has_source]
+        self._actor.tell(FragmentsOfCheckpoints(frozenset(participants)))
 
     def answered(self, message: CheckpointAnswered) -> None:
         """A fragment has answered."""

@@ -28,6 +28,7 @@ from drivetrain.core.clock.clock_service import (
     Effect,
     FragmentReported,
     FragmentRestarted,
+    FragmentsChanged,
     PersistClock,
     Stall,
     TellClock,
@@ -59,7 +60,7 @@ class ApplicationClock:
         self._wanted_ms: int | None = None
         self._in_report_ms: int | None = None
         self._stalls: dict[str, tuple[Stall, float]] = {}
-        fragments = tuple(ClockedFragment(v.fragment, tuple(v.producers)) for v in vertices)
+        fragments = _clocked(vertices)
         me = context.me
         self._actor: Final = context.spawn(
             lambda: ClockActor(
@@ -79,6 +80,10 @@ class ApplicationClock:
     def restarted(self, fragment: str, attempt: int) -> None:
         """An attempt is deployed, so that earlier ones no longer count."""
         self._actor.tell(ClockEvent(FragmentRestarted(fragment, attempt)))
+
+    def changed(self, vertices: Sequence[Vertex]) -> None:
+        """The application consists of these fragments now, in topological order."""
+        self._actor.tell(ClockEvent(FragmentsChanged(_clocked(vertices))))
 
     def take(self, effect: Effect) -> bool:
         """Perform an effect of the clock service; returns whether to report to the leader now."""
@@ -116,3 +121,7 @@ class ApplicationClock:
         if stall is None:
             return 0, None
         return stall.stalled_ms + int(self._context.system.loop.time() - reported_s) * 1000, stall.waiting_for
+
+
+def _clocked(vertices: Sequence[Vertex]) -> tuple[ClockedFragment, ...]:
+    return tuple(ClockedFragment(v.fragment, tuple(v.producers)) for v in vertices)

@@ -11,8 +11,8 @@ executor was asked, and which answer counts.
 Invariants:
 1. Each request for a new state (`fresh`, a replay, a savepoint) takes effect once: the registry records it
    before any fragment is deployed.
-2. `Conclude` is asked for only when every fragment has finished and no change is on trial; it is repeated
-   when an executor dies doing it.
+2. `Conclude` is asked for only when every fragment has finished, none has yet to leave, and no change is on
+   trial; it is repeated when an executor dies doing it.
 
 Called by `stream_app_master` after each relevant event and with the answers.
 """
@@ -45,7 +45,8 @@ PATIENCE_MS: Final = 10_000
 class Duties:
     """The duties for the job `running` of the application master `owner`.
 
-    `is_changing` returns whether a change of the graph is under way.
+    `is_known` returns whether the fragments of the version in force are known, `is_changing` whether a
+    change of the graph is under way, or a fragment has yet to leave.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Duties:
         owner: ApplicationMaster,
         running: RunningJob,
         checkpoints: CheckpointTraffic,
+        is_known: Callable[[], bool],
         is_changing: Callable[[], bool],
     ) -> None:
+        self._is_known: Final = is_known
         self._is_changing: Final = is_changing
         self._owner: Final = owner
         self._running: Final = running
@@ -82,7 +85,7 @@ class Duties:
     def open(self) -> None:
         """Start the job, once the application is prepared and the registry records its new state."""
         owner, job, prepared = self._owner, self._running.job, self.requests.prepared
-        if prepared is None or owner.end_state is not None:
+        if prepared is None or owner.end_state is not None or not self._is_known():
             return
         if owner.setup.spec.begins_anew and not owner.is_known_prepared:
             owner.report()  # this is called again when the registry has the report
@@ -108,7 +111,7 @@ class Duties:
         if not is_time or not ready or self.requests.is_under_way or owner.end_state is not None:
             return
         if self._is_changing():
-            return  # the trial ends with the fragments; then this is called again
+            return  # it ends with the fragments; then this is called again
         if not self._checkpoints.is_all_published(self.conclude):
             return
         took_ms = max(0, owner.setup.clock_ms() - owner.started_ms)
@@ -129,6 +132,8 @@ class Duties:
         match answer.answer:
             case Prepared() as prepared:
                 running.progress.shown = Shown(prepared.outputs, prepared.rules)
+                before = prepared.before
+                running.progress.shown_before = None if before is None else Shown(*before)
                 for notice in prepared.notices:
                     owner.note(ErrorView("notice", notice))
                 if prepared.finished:

@@ -16,7 +16,7 @@ Called by `stream_app_master`, and by `running_job` when fragments run or move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,6 +69,7 @@ class CheckpointTraffic:
         self._config: Final = config
         self._port: Final = port
         self._made: ApplicationCheckpoints | None = None
+        self._participants: Mapping[str, bool] | None = None
         self._attempts: dict[str, int] = {}  # the newest attempt of each fragment announced to others
 
     # ---- events
@@ -88,6 +89,15 @@ class CheckpointTraffic:
                 self._port.clock_ms,
                 self._tell_command,
             )
+            if self._participants is not None:
+                self._made.changed(self._participants)
+
+    def changed(self, participants: Mapping[str, bool]) -> None:
+        """These fragments take part from now on, each with whether it has a source."""
+        if participants and participants != self._participants:
+            self._participants = participants
+            if self._made is not None:
+                self._made.changed(participants)
 
     def moved(self, fragment: str, attempt: int, executor: str) -> None:
         """A fragment moves to `executor`; its earlier attempts elsewhere leave checkpoints."""

@@ -6,7 +6,8 @@ which are spread over several executors, and any of these may die or lose a frag
 Design: this process fetches the archive, as a worker does for an application that it starts, and writes it
 into the state directory, which all executors reach. The first executor makes the graph of it, in a process of
 its own, compares it with the version in force, and compiles what runs there; every other executor that runs a
-changed fragment compiles that, too. If one of them refuses, or is lost, the change is refused.
+changed fragment compiles that, too, and adds the schemas of its new channels to the proposal; the last one
+then compiles the fragments that start. If one of them refuses, or is lost, the change is refused.
 
 Invariants:
 
@@ -21,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+
 from drivetrain.actor import AskError, SystemView
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
@@ -30,7 +33,7 @@ from drivetrain.cluster.messages.changing import ChangeGraph, CheckVersion, Vers
 from drivetrain.cluster.messages.executing import PrepareFailed
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config.catalog import application as keys
-from drivetrain.core.change.live_change import Change
+from drivetrain.core.change.graph_version import Made
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import UnavailableError, UserError
 
@@ -70,12 +73,13 @@ class ProposedChange:
         context = self._owner.context
         id = f"{context.system.rng.getrandbits(128):032x}"
         try:
-            stands, _ = await context.blocking(self._stored.stands)
-            against = message.against or stands.version
+            stands = await context.blocking(self._stored.stands)
+            against = message.against or stands.state.version
             if message.code is not None:
                 data = await self._bring(message.code.sha256)
                 await context.blocking(self._stored.propose_archive, id, data)
-            request = CheckVersion(self._owner.setup.epoch, id, against, message.code, message.number)
+            given = (against, message.code, message.number, message.discards)
+            request = CheckVersion(self._owner.setup.epoch, id, *given)
             return await self._checked(request)
         except BaseException:
             await context.blocking(self._stored.withdraw, id)
@@ -87,25 +91,30 @@ class ProposedChange:
         )
         if not running:
             raise UnavailableError("no fragment of the application runs now", remedy="try again")
-        first = await self._ask(running[0], request)
-        asked = {running[0]}
-        while (missing := self._missing(first.touched, asked)) is not None:
-            other = await self._ask(missing, request)
+        last, first = running[0], await self._ask(running[0], request)
+        asked = {last}
+        while (missing := self._missing(first, asked)) is not None:
+            last, other = missing, await self._ask(missing, request)
             asked.add(missing)
-            if (other.number, other.touched) != (first.number, first.touched):
-                raise UnavailableError("executors disagree on the change", remedy="try again")
-        return Compiled(
-            request.id,
-            request.number,
-            request.against,
-            Change(first.number, request.against, frozenset(first.touched)),
-            first.new_sinks,
-            Shown(first.outputs, first.rules),
-        )
+            self._require_same(first, other)
+        if first.starts:
+            with_starts = msgspec.structs.replace(request, has_starts=True)
+            self._require_same(first, await self._ask(last, with_starts))
+        change = await self._owner.context.blocking(self._stored.proposed, request.id)
+        if (change.number, tuple(sorted(change.touched))) != (first.number, first.touched):
+            raise UnavailableError("the application has changed meanwhile", remedy="try again")
+        how: Made = "rollback" if request.number else "update"
+        return Compiled(request.id, how, request.against, change, Shown(first.outputs, first.rules))
 
-    def _missing(self, touched: tuple[str, ...], asked: set[str]) -> str | None:
-        """An executor that runs one of these fragments and was not asked yet; None when all were."""
-        for fragment in touched:
+    def _require_same(self, first: VersionChecked, other: VersionChecked) -> None:
+        if (other.number, other.touched) != (first.number, first.touched):
+            raise UnavailableError("executors disagree on the change", remedy="try again")
+
+    def _missing(self, checked: VersionChecked, asked: set[str]) -> str | None:
+        """An executor that runs a changed fragment and was not asked yet; None when all were."""
+        for fragment in checked.touched:
+            if fragment in checked.starts:
+                continue
             execution = self._job.execution(fragment)
             if execution is None or execution.state not in _COMPILED:
                 raise UnavailableError(

@@ -16,7 +16,7 @@ Called by `stream_app_master`, and by `application_duties`, which begins and con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from drivetrain.actor import Message
@@ -47,6 +47,7 @@ from drivetrain.core.job.job_events import (
     JobEffect,
     JobState,
     NoteTheEnd,
+    Vertex,
     WakeFragment,
     WakeJob,
 )
@@ -93,6 +94,8 @@ class RunningJob:
         self._go_back: Final = go_back
         self._finished: Final = finished
         self._cancel_since_ms = 0
+        self.fragment_failed: Callable[[str, ErrorView], None] = lambda _fragment, _error: None
+        """Told when an attempt has failed, before another one follows."""
         self.job: Final = Job(planned.vertices, policy, job_policy, owner.context.system.rng, saved)
         self.progress: Final = StreamProgress(self.job)
         self.clock: Final = ApplicationClock(owner.context, planned.vertices, owner.config, owner.clock())
@@ -162,6 +165,7 @@ class RunningJob:
         if not execution.is_terminal:
             self.progress.failed(message.fragment, error)
             self._owner.note(error)
+            self.fragment_failed(message.fragment, error)
 
     def _fail_finished(self, error: ErrorView | None, *, retryable: bool) -> None:
         """Start all fragments again: a finished fragment's output cannot be published."""
@@ -170,6 +174,13 @@ class RunningJob:
         self.fail(error, retryable=retryable)
 
     # ---- requests of the application master
+
+    def becomes(self, vertices: Sequence[Vertex], participants: Mapping[str, bool]) -> None:
+        """The job consists of these fragments from now on; `participants` take part in checkpoints."""
+        if tuple(vertices) != self.job.vertices:
+            self.clock.changed(vertices)
+            self.perform(self.job.becomes(vertices))
+        self._checkpoints.changed(participants)
 
     def fail(self, error: ErrorView, *, retryable: bool) -> None:
         """Fail the job as a whole; it starts again only if `retryable`."""

@@ -16,7 +16,8 @@ Called by `application_changes` and `proposed_change`, in threads. Imports neith
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -30,14 +31,19 @@ from drivetrain.cluster.messages.changing import (
     Versions,
 )
 from drivetrain.config import Config
-from drivetrain.core.change.change_state import ChangeState, not_kept
+from drivetrain.core.change.change_stages import ChangeStage
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.cluster.record_limits import cut
-from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.core.job.job_events import Vertex
+from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
+from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
+from drivetrain.runtime.graph_versions import HowItLeaves
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.running_config import RunningConfig
@@ -48,17 +54,35 @@ _LONGEST_REASON: Final = 4_000
 
 @dataclass(frozen=True)
 class Compiled:
-    """A change that executors have compiled: a proposal `id`, or back to version `source`.
+    """A change that executors have compiled: the proposal `id`, by a rollback or (`how`) an update.
 
     `against` is the version that was in force; `shown` is for the application's status.
     """
 
     id: str
-    source: int
+    how: Made
     against: int
     change: Change
-    new_sinks: tuple[str, ...]
     shown: Shown
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an application stands by its files.
+
+    `change` is on trial; `vertices` are the fragments that run, and `leaving` those of them that have to
+    leave, each with the channels that it reads and the fragments that write these. `participants` take part
+    in checkpoints: the fragments of the version in force, and whether each has a source. `newest` is the
+    largest number of a version, `stages` those that the change on trial has reached.
+    """
+
+    state: ChangeState
+    change: Change | None = None
+    vertices: tuple[Vertex, ...] = ()
+    leaving: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    participants: Mapping[str, bool] = field(default_factory=dict)
+    newest: int = 0
+    stages: tuple[ChangeStage, ...] = ()
 
 
 class StoredVersions:
@@ -74,21 +98,66 @@ class StoredVersions:
 
     # ---- reading
 
-    def stands(self) -> tuple[ChangeState, Change | None]:
-        """The version in force (0: none is recorded) and how the last change ended; the change on trial."""
+    def begin(self) -> Standing:
+        """How things stand when this application master begins: it ends trials that nobody can decide.
+
+        Raises as `record`.
+        """
         stored = self._rundir.versions
-        record = stored.in_force()
+        with self._rundir.preparation.while_prepared_by(self._me):
+            for change in interrupted(stored):
+                note_done(stored, change)
+            record = stored.in_force()
+            if record is not None and stored.is_on_trial(record):
+                try:
+                    stored.version(record.follows)
+                except InputError as error:
+                    stored.note_ending(record.number, Outcome.DONE, None, str(error))
+        return self.stands()
+
+    def stands(self) -> Standing:
+        """How things stand; raises InputError when a file is damaged."""
+        stored = self._rundir.versions
+        roles, record = roles_in(stored), stored.in_force()
         if record is None:
-            return ChangeState(0), None
-        before = stored.trial_of(record)
-        if before is not None:
-            return ChangeState(record.number), live_change(before, record)
+            return Standing(ChangeState(0))
+        leaving = {
+            id: role.record.channel_producers(id) for id, role in roles.items() if role.how is not None
+        }
+        state, before = self._state(record), stored.trial_of(record)
+        change = None if before is None else live_change(before, record)
+        newest = max(stored.numbers())
+        participants = {id: bool(record.sources(id)) for id in record.fragments}
+        stages = self._stages(record.number) if change is not None else ()
+        return Standing(state, change, vertices_of_roles(roles), leaving, participants, newest, stages)
+
+    def _stages(self, number: int) -> tuple[ChangeStage, ...]:
+        try:
+            return self._rundir.versions.stages(number)
+        except InputError:
+            return ()  # then the history begins here
+
+    def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
+        """Keep the stages that the change to a version has reached; they decide nothing."""
+        self._rundir.versions.note_stages(number, stages)
+
+    def _state(self, record: GraphVersion) -> ChangeState:
+        """The version in force, and how the last change ended."""
+        stored = self._rundir.versions
         newest = stored.version(stored.numbers()[-1])
         ending = stored.ending(newest.number)
         if ending is None:
-            return ChangeState(record.number), None
+            return ChangeState(record.number)
         how = (ending.outcome, ending.fragment, ending.why)
-        return ChangeState(record.number, Stage.IDLE, newest.number, newest.follows, (), *how), None
+        return ChangeState(record.number, Stage.IDLE, newest.number, newest.follows, (), *how)
+
+    def proposed(self, id: str) -> Change:
+        """The change that a proposal would make; raises InputError when it cannot be read."""
+        stored = self._rundir.versions
+        record, in_force = stored.proposal(id)[0], stored.in_force()
+        if in_force is None:
+            raise UnavailableError("the application has not begun", remedy="try again")
+        return live_change(in_force, record)
 
     def page(self, before: int | None) -> Versions:
         """The newest versions, or those before one, as many as fit into a message; never raises."""
@@ -132,45 +201,49 @@ class StoredVersions:
 
     # ---- recording
 
-    def record(self, compiled: Compiled) -> None:
+    def record(self, compiled: Compiled) -> Standing:
         """Put a version in force; raises UnavailableError when that is not this application master's to do,
         and what writing raises: then nothing has changed."""
+        reached(CrashPoint.BEFORE_VERSION)
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
-            record, code, how = self._proposed(compiled)
+            record, code = stored.proposal(compiled.id)
             in_force = stored.in_force()
             if in_force is None or (in_force.number, stored.next_number(record)) != (
                 compiled.against,
                 compiled.change.number,
             ):
                 raise UnavailableError("the application has changed meanwhile", remedy="try again")
+            for id in compiled.change.starts:
+                self._rundir.places.prepare(id, record.channels(id), record.sources(id))
             try:
-                stored.note(msgspec.structs.replace(record, new_sinks=compiled.new_sinks), how, code)
+                stored.note(record, compiled.how, code)
             except DrivetrainError:
                 now = stored.in_force()
                 if now is None or now.number != compiled.change.number:
                     raise
                 # The file is there, and is what counts; only its directory could not be synced.
         self.withdraw(compiled.id)
+        reached(CrashPoint.AFTER_VERSION)
+        return self.stands()
 
-    def _proposed(self, compiled: Compiled) -> tuple[GraphVersion, bytes, Made]:
-        stored, source = self._rundir.versions, compiled.source
-        if not source:
-            return *stored.proposal(compiled.id), "update"
-        code = stored.code(source)
-        if code is None:
-            raise not_kept(source, self._rundir.app_id)
-        return stored.version(source), code, "rollback"
-
-    def record_outcome(self, effect: RecordOutcome) -> None:
-        """Record how a change has ended; raises as `record`."""
-        number, outcome = effect.change.number, effect.outcome
+    def record_outcome(self, effect: RecordOutcome) -> Standing:
+        """Record how a change has ended, and which fragments now have to leave; raises as `record`."""
+        change, outcome = effect.change, effect.outcome
+        reached(CrashPoint.BEFORE_OUTCOME)
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
-            if stored.ending(number) is not None:
-                return
-            new = stored.version(number).new_sinks if outcome is Outcome.ROLLED_BACK else ()
-            stored.note_ending(number, outcome, effect.fragment, effect.why, to_remove=new)
+            if stored.ending(change.number) is not None:
+                return self.stands()
+            if outcome is Outcome.DONE:
+                note_done(stored, change)
+            else:
+                new = stored.version(change.number).new_sinks
+                leaving: dict[str, HowItLeaves] = dict.fromkeys(change.starts, "is discarded")
+                why = (effect.fragment, effect.why)
+                stored.note_ending(change.number, outcome, *why, to_remove=new, leaving=leaving)
+        reached(CrashPoint.AFTER_OUTCOME)
+        return self.stands()
 
     # ---- configuration
 

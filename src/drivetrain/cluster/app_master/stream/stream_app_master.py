@@ -134,8 +134,9 @@ class StreamAppMaster(ApplicationMaster):
         me = Preparer(self.setup.app_id, self.setup.epoch, str(self.context.me.path))
         stored = StoredVersions(planned, self.config, me)
         proposed = ProposedChange(self, running.job, stored, self.bring_code())
-        changes = ApplicationChanges(self, running, stored, proposed, self._conclude)
-        duties = Duties(self, running, self._checkpoints, lambda: changes.is_under_way)
+        changes = ApplicationChanges(self, running, stored, proposed, self._take_up)
+        is_changing = lambda: changes.is_under_way or changes.has_leaving  # noqa: E731 - as the next one
+        duties = Duties(self, running, self._checkpoints, lambda: changes.is_known, is_changing)
         self._loaded = _Loaded(running, duties, changes, ApplicationConfiguration(self, stored))
         for _ in range(self.config[keys.EXECUTORS]):
             self.want_executor()
@@ -143,6 +144,10 @@ class StreamAppMaster(ApplicationMaster):
     def bring_code(self) -> Bring:
         """What fetches the archive of another version."""
         return bring_from_masters(self)
+
+    def _take_up(self) -> None:
+        if self._loaded is not None and self.end_state is None:
+            self._loaded.duties.take_up()
 
     def _conclude(self) -> None:
         if self._loaded is not None:

@@ -50,6 +50,8 @@ class StreamProgress:
         self._job: Final = job
         self.shown = Shown()
         """Of the version of the graph that runs."""
+        self.shown_before: Shown | None = None
+        """Of the version to which it goes back from that one, if its trial fails."""
         self._reports_taken = 0
         self._progress: dict[str, FragmentProgress] = {}
         self._failures: dict[str, ErrorView] = {}

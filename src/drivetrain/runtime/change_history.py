@@ -7,7 +7,7 @@ decides nothing, so an error in writing it is a notice.
 
 What if we die here: the last stage is missing, and the next process records that it resumed the change.
 
-Called by `live_changes`.
+Called by `live_changes`, and by application masters.
 """
 
 from __future__ import annotations
@@ -16,19 +16,26 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from drivetrain.core.change.change_stages import ChangeStage, Reached
 from drivetrain.errors import DrivetrainError
 
-if TYPE_CHECKING:
-    from drivetrain.runtime.graph_versions import GraphVersions
+
+class KeepsStages(Protocol):
+    """Where the stages of changes are kept, by version: `GraphVersions`, or a way to it."""
+
+    def stages(self, number: int) -> tuple[ChangeStage, ...]:
+        """The stages that are kept; raises InputError when they are damaged."""
+
+    def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
+        """Keep these; raises why they cannot be written."""
 
 
 class ChangeHistory:
     """The stages of a change of an application whose versions are `stored`."""
 
-    def __init__(self, stored: GraphVersions, notices: deque[str]) -> None:
+    def __init__(self, stored: KeepsStages, notices: deque[str]) -> None:
         self.stages: tuple[ChangeStage, ...] = ()  # replaced whole: threads read it
         self._stored: Final = stored
         self._notices: Final = notices

@@ -1,0 +1,31 @@
+"""Blocking work of an application master, in a thread, and what follows from it, as a message to itself.
+
+Called by the parts of application masters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from drivetrain.cluster.app_master.app_master_messages import Call
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.app_master.app_master import ApplicationMaster
+
+T = TypeVar("T")
+
+
+def in_thread(
+    owner: ApplicationMaster,
+    work: Callable[[], T],
+    then: Callable[[T], None],
+    failed: Callable[[Exception], None],
+) -> None:
+    """Do `work` in a thread, and afterwards call `then` with its result, or `failed` with its error."""
+    owner.context.pipe_to_self(
+        owner.context.blocking(work),
+        lambda result: Call(functools.partial(then, result)),
+        lambda error: Call(functools.partial(failed, error)),
+    )

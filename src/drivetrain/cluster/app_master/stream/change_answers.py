@@ -1,0 +1,59 @@
+"""Answers to the clients that have asked for a change.
+
+Called by `application_changes`. Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from drivetrain.cluster.app_master.stream.proposed_change import RefusedChangeError
+from drivetrain.cluster.messages.changing import ChangeStands
+from drivetrain.core.job.job_events import JobState
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.error_views import error_view
+
+if TYPE_CHECKING:
+    from drivetrain.actor import ActorRef
+    from drivetrain.cluster.app_master.app_master import ApplicationMaster
+    from drivetrain.core.change.change_state import ChangeState
+    from drivetrain.core.job.job import Job
+
+
+class ChangeAnswers:
+    """The clients that wait until every changed fragment has taken up a version, or the change has ended."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, ActorRef]] = []  # with the version that each waits for
+
+    def wait(self, number: int, asker: ActorRef) -> None:
+        """A client waits for a version."""
+        self._waiting.append((number, asker))
+
+    def tell(self, asker: ActorRef, state: ChangeState, error: Exception | None = None) -> None:
+        """Answer a client."""
+        view = None if error is None else error_view(error)
+        asker.tell(ChangeStands(state, error.view if isinstance(error, RefusedChangeError) else view))
+
+    def tell_taken(self, state: ChangeState, is_being_taken: Callable[[int], bool]) -> None:
+        """Answer those whose version is not being taken up any more."""
+        waiting, self._waiting = self._waiting, []
+        for number, asker in waiting:
+            if is_being_taken(number):
+                self._waiting.append((number, asker))
+            else:
+                self.tell(asker, state)
+
+
+def not_running(owner: ApplicationMaster, job: Job, *, is_known: bool) -> UnavailableError | None:
+    """Why no change can begin, as the application does not run; None if one can."""
+    if not is_known:
+        why = "the application has not begun"
+    elif owner.end_state is not None:
+        why = "the application is stopping"
+    elif job.state is not JobState.RUNNING:
+        why = "the application is starting again"
+    else:
+        return None
+    return UnavailableError(why, where=owner.setup.app_id, remedy="try again")

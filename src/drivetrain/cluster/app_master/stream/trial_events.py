@@ -1,0 +1,57 @@
+"""What reports of fragments mean for the trial of a version.
+
+Called by `application_changes`. Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivetrain.cluster.app_master.stream.restore_request import RESTORE_NEEDED
+from drivetrain.core.change.live_change import (
+    BatchBegan,
+    BatchCommitted,
+    BatchFailed,
+    Change,
+    Event,
+    FragmentEnded,
+)
+from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.messages.changing import SeenVersion
+    from drivetrain.cluster.messages.following import ErrorView
+    from drivetrain.core.job.job import Job
+
+
+def events_of(seen: SeenVersion, change: Change) -> list[Event]:
+    """What an attempt has done with the version on trial."""
+    if seen.number != change.number or seen.fragment not in change.touched:
+        return []
+    found: list[Event] = []
+    if seen.began is not None:
+        found.append(BatchBegan(seen.fragment, seen.began))
+    if seen.has_committed:
+        found.append(BatchCommitted(seen.fragment))
+    elif seen.failure is not None:
+        found.append(BatchFailed(seen.fragment, seen.failure))
+    return found
+
+
+def failure_of(fragment: str, error: ErrorView, change: Change) -> BatchFailed | None:
+    """The end of the trial by a new fragment that cannot start; None for what another attempt may avoid."""
+    if fragment not in change.starts or error.code in (UnavailableError.code, RESTORE_NEEDED):
+        return None
+    parts = (error.what, error.got, error.user_traceback)
+    return BatchFailed(fragment, "\n".join(part for part in parts if part))
+
+
+def ended_of(change: Change, job: Job) -> list[Event]:
+    """The changed fragments that have read all their input."""
+    found: list[Event] = []
+    for fragment in sorted(change.touched):
+        execution = job.execution(fragment)
+        if execution is not None and execution.state is ExecutionState.FINISHED:
+            found.append(FragmentEnded(fragment))
+    return found
