@@ -32,10 +32,10 @@ def events_of(seen: SeenVersion, change: Change) -> list[Event]:
     found: list[Event] = []
     if seen.began is not None:
         found.append(BatchBegan(seen.fragment, seen.began))
-    if seen.has_committed:
-        found.append(BatchCommitted(seen.fragment))
-    elif seen.failure is not None:
+    if seen.failure is not None:  # also after a batch without messages, which it has committed
         found.append(BatchFailed(seen.fragment, seen.failure))
+    elif seen.has_committed:
+        found.append(BatchCommitted(seen.fragment))
     return found
 
 
