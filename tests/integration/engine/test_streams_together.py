@@ -27,11 +27,10 @@ def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
     app = Application("lookup")
     names = app.table(sources.csv(tmp_path / "names.csv", schema="key string, name string"))
     stream = events(app, [(at(1), "a", 1), (at(2), "c", 2), (at(3), "b", 3)], SCHEMA).select("key", "n")
-    drive.sink(stream.join(names, on="key", name="named").filter("n > 1", name="kept"), "inner")
+    drive.sink(stream.join(names, on="key"), "inner")
     drive.sink(stream.join(names, on="key", how="left"), "left")
-    counts = {p.processor: (p.messages_in, p.messages_out) for p in drive.run(app).processors}
-    assert (counts["named"], counts["kept"]) == ((3, 2), (2, 1))
-    assert [(r["key"], r["name"]) for r in drive.rows("inner")] == [("b", "Beta")]
+    drive.run(app)
+    assert [(r["key"], r["name"]) for r in drive.rows("inner")] == [("a", "Alpha"), ("b", "Beta")]
     assert Counter(r["name"] for r in drive.rows("left")) == Counter(["Alpha", "Beta", None])
 
 
@@ -62,11 +61,9 @@ def test_a_join_result_may_be_windowed(drive: Harness) -> None:
     a = events(app, left, SCHEMA).select("key", "n")
     b = events(app, left, SCHEMA).select("key", m="n")
     joined = a.join(b, on="key", within="500 ms")
-    counted = joined.group_by("key").window(windows.tumbling("10 s")).count(name="counted")
-    drive.sink(counted.filter("window_start > '1970-01-01 00:00:00'", name="later"))
-    counts = {p.processor: (p.messages_in, p.messages_out) for p in drive.run(app).processors}
-    assert [r["count"] for r in drive.rows()] == [10, 10]
-    assert (counts["counted"], counts["later"]) == ((30, 3), (3, 2))
+    drive.sink(joined.group_by("key").window(windows.tumbling("10 s")).count())
+    drive.run(app)
+    assert [r["count"] for r in drive.rows()] == [10, 10, 10]
 
 
 def test_a_union_takes_the_smaller_of_two_clocks(drive: Harness) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Filter, FlatMap, JoinTable, Read, Table, Union, Write
 from drivetrain.api.sources import text
-from drivetrain.core.plan.counts import derive, rules_of, to_be_counted
+from drivetrain.core.plan.counts import derive, rules_of
 
 
 def test_counts_flow_from_the_source_through_a_map_into_a_filter() -> None:
@@ -91,46 +91,6 @@ def test_counts_agree_with_a_run_of_the_graph_whatever_was_counted(g: Graph, dat
     assert all(n is None or n == really_out[i] for i, n in given_.items())
     assert all(given_[i] == n for i, n in out.items())
     assert all(taken[i] == n for i, n in into.items())
-
-
-def test_what_is_between_a_join_and_a_filter_is_counted() -> None:
-    g = graph(
-        node("in", read()),
-        node("names", Table(text("/names"))),
-        node("j", JoinTable(("value",), "inner"), "in", "names"),
-        node("m", map_(), "j"),
-        node("f", filter_(), "m"),
-        node("out", write(), "f"),
-    )
-    assert to_be_counted(g, ()) == {"j", "f"}
-    assert to_be_counted(g, {"j"}) == {"f"}
-    taken, given_ = derive(rules_of(g), {"in": 10, "j": 8, "f": 4}, {"out": 4})
-    assert (given_["j"], taken["m"], given_["m"], taken["f"]) == (8, 8, 8, 8)
-
-
-def test_what_a_sink_or_a_channel_counts_is_not_counted_again() -> None:
-    g = graph(
-        node("in", read()), node("a", aggregate(), "in"), node("m", map_(), "a"), node("out", write(), "m")
-    )
-    assert to_be_counted(g, ()) == frozenset()
-    behind = graph(
-        node("in", read()), node("a", aggregate(), "in"), node("f", filter_(), "a"), node("out", write(), "f")
-    )
-    assert to_be_counted(behind, ()) == {"a", "f"}
-    assert to_be_counted(behind, {"a"}) == {"f"}
-
-
-@given(graphs())
-@settings(max_examples=100, deadline=None)
-def test_with_what_is_to_be_counted_every_count_is_known(g: Graph) -> None:
-    counted = to_be_counted(g, ())
-    sources = [n.id for n in g.nodes.values() if isinstance(n.operation, Read)]
-    out = dict.fromkeys((*counted, *sources), 1)
-    into = {n.id: 1 for n in g.nodes.values() if isinstance(n.operation, Write)}
-    taken, given_ = derive(rules_of(g), out, into)
-    streams = [n for n in g.nodes.values() if not isinstance(n.operation, Table)]
-    assert [n.id for n in streams if n.inputs and taken[n.id] is None] == []
-    assert [n.id for n in streams if not n.operation.ends_stream and given_[n.id] is None] == []
 
 
 def _gives(n: Node, taken: int, data: st.DataObject) -> int:

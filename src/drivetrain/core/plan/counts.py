@@ -1,16 +1,15 @@
 """The messages in and out of each processor, derived from the few counts that cost nothing.
 
-Sources, sinks, channels, filters and flat maps are counted. A map emits what it takes (unless some of it may
-go to the dead letters), and the output of one processor is the input of the next. Rows of a table are not
-messages. Where neither end of an edge is known, as between a join and a filter, the first of them must be
-counted, too (`to_be_counted`); otherwise the count stays unknown: `None`, not 0.
+Sources, sinks, filters and flat maps are counted. A map emits what it takes (unless some of it may go to the
+dead letters), and the output of one processor is the input of the next. Rows of a table are not messages.
+Where neither end of an edge is known, the count stays unknown: `None`, not 0.
 
 Invariant: a known count is never overwritten by a derived one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -38,32 +37,6 @@ def rules_of(graph: Graph) -> dict[str, CountRule]:
         )
         for node in graph.nodes.values()
     }
-
-
-def to_be_counted(graph: Graph, producers: Collection[str]) -> frozenset[str]:
-    """The processors whose messages must be counted as they pass, for all counts to be known.
-
-    `producers` are those whose messages go into channels, which count them.
-    """
-    rules, nodes = rules_of(graph), graph.nodes
-    readers: dict[str, list[str]] = {id: [] for id in rules}
-    for id, rule in rules.items():
-        for read in () if rule.reads_aside else rule.inputs:
-            readers[read].append(id)
-    counted = {id for id in rules if nodes[id].operation.is_counted}
-    follows = counted | {id for id in rules if nodes[id].operation.stream_source is not None} | set(producers)
-    for id in reversed(rules):  # a processor after it may say how many messages it took
-        if any(
-            nodes[reader].operation.ends_stream or (rules[reader].preserves and reader in follows)
-            for reader in readers[id]
-            if len(rules[reader].inputs) == 1
-        ):
-            follows.add(id)
-    for id, rule in rules.items():
-        is_sum = rule.preserves and bool(rule.inputs)
-        if readers[id] and id not in follows and not is_sum and not nodes[id].operation.is_table:
-            counted.add(id)
-    return frozenset(counted)
 
 
 def derive(

@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import Node
-from drivetrain.core.plan.counts import to_be_counted
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.batch.batch import Batch
@@ -62,8 +61,6 @@ class BranchNodes:
     root: Node
     channels: Sequence[PlannedChannel]
     may_lack: int | None = None
-    counted: frozenset[str] = frozenset()
-    """The processors whose messages are counted as they pass."""
 
     @property
     def producers(self) -> set[str]:
@@ -80,8 +77,7 @@ def branch_nodes(context: CompileContext, fragment: Fragment, trunk: Trunk) -> B
     channels = context.plan.outputs(fragment.id)
     late = is_late(context.plan, fragment.id, context.rundir)
     may_lack = window_size_ms(context.plan, fragment) if late else None
-    counted = to_be_counted(graph, {channel.producer for channel in context.plan.channels})
-    return BranchNodes(context, trunk, nodes, roots, graph.nodes[roots[0]], channels, may_lack, counted)
+    return BranchNodes(context, trunk, nodes, roots, graph.nodes[roots[0]], channels, may_lack)
 
 
 class BranchFrames:
@@ -218,7 +214,7 @@ class BranchFrames:
         if frame.steps and passes_on and not any(s.dead_letter for s in frame.steps):
             return frame
         frame = frame.resolved()
-        if node.id in self._of.counted:
+        if node.operation.is_counted:
             self._emitted[node.id] = Observation()
             counted = frame.df.observe(self._emitted[node.id], F.expr("count(1) AS n"))
             frame = Frame(counted, (), frame.message)

@@ -85,7 +85,9 @@ class Branches:
         `begun` is called before the first output that would write the batch twice if it ran again.
         """
         with self.counts.user.active(), self._planned(batch) as frames:
-            if batch.may_have_run or batch.whole:
+            # It may be an id that the final batch of an earlier run had.
+            has_entry = any(batch.id <= self.stores[c.id].last_batch() for c in self.channels)
+            if batch.may_have_run or batch.whole or has_entry:
                 frames.compute_all()
             self._write_sinks(batch, frames, begun)
             self._write_letters(batch, frames)

@@ -212,7 +212,7 @@ class MicroBatchQuery(FragmentQuery):
 
     def _is_looked_at(self) -> bool:
         """Whether the late messages of the last batches were looked at."""
-        if self.late is None or self._query is None or self._query.of_spark is None:
+        if self.late is None or self._query is None or self._query.of_spark is None or not self.batches:
             return True  # an engine without observation sees no late messages
         return self.late.is_settled(is_reported=self.progress.seen >= self.batch_id)
 
