@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
@@ -42,7 +43,7 @@ from drivetrain.cluster.client.listing import runs_on
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.refusals import clock_not_reached, require_name, require_small
 from drivetrain.cluster.client.submission import Submission
-from drivetrain.cluster.client.version_requests import GraphHistory, has_ended
+from drivetrain.cluster.client.version_requests import GraphHistory, ended_trial
 from drivetrain.cluster.code_transfer import CodeMissingError, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
 from drivetrain.cluster.messages.applications import (
@@ -56,7 +57,6 @@ from drivetrain.cluster.messages.code import PutCode
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.job.history import History
-from drivetrain.errors import UnavailableError
 from drivetrain.runtime.running_config import ChangedValue
 
 R = TypeVar("R", bound=Message)
@@ -203,18 +203,7 @@ class ConsoleClient:
 
     async def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
         """Wait until the trial of a version has ended; see `ChangingClient.wait_change`."""
-        end_ms = monotonic_ms() + milliseconds(timeout, "timeout")
-        while True:
-            is_late = monotonic_ms() >= end_ms
-            try:
-                state = await self.change_state(app)
-            except UnavailableError:
-                if is_late:
-                    raise
-            else:
-                if has_ended(state, number) or is_late:
-                    return state
-            await asyncio.sleep(POLL_S)
+        return await ended_trial(lambda: self.change_state(app), number, timeout, time.monotonic)
 
     async def configure(
         self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()

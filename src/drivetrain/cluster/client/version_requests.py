@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -124,18 +124,7 @@ class ChangingClient(ABC):
         Continues through changes of application master. Raises UnavailableError when another change followed,
         and when no application master has answered.
         """
-        end_s = self.system.loop.time() + milliseconds(timeout, "timeout") / 1000
-        while True:
-            is_late = self.system.loop.time() >= end_s
-            try:
-                state = await self.change_state(app)
-            except UnavailableError:
-                if is_late:
-                    raise
-            else:
-                if has_ended(state, number) or is_late:
-                    return state
-            await asyncio.sleep(_POLL_S)
+        return await ended_trial(lambda: self.change_state(app), number, timeout, self.system.loop.time)
 
     async def configure(
         self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()
@@ -225,3 +214,21 @@ async def _ask(view: ApplicationView, request: Message, reply: type[R], timeout_
         got=why,
         remedy="`drivetrain versions` shows whether it has changed" if is_change else "try again",
     )
+
+
+async def ended_trial(
+    ask: Callable[[], Awaitable[ChangeState]], number: int, timeout: str, now_s: Callable[[], float]
+) -> ChangeState:
+    """Ask how a change stands until the trial of version `number` has ended; see `wait_change`."""
+    end_s = now_s() + milliseconds(timeout, "timeout") / 1000
+    while True:
+        is_late = now_s() >= end_s
+        try:
+            state = await ask()
+        except UnavailableError:
+            if is_late:
+                raise
+        else:
+            if has_ended(state, number) or is_late:
+                return state
+        await asyncio.sleep(_POLL_S)
