@@ -56,7 +56,7 @@ AtOption: TypeAlias = Annotated[
     typer.Option(
         "--at",
         metavar="TIME",
-        help="An event time, from which on the new version gets them: ISO 8601, milliseconds, "
+        help="The event time from which on the new version processes messages: ISO 8601, ms since 1970, "
         "next-window, or now (with the next batch).",
     ),
 ]
@@ -71,7 +71,7 @@ UnsetOption: TypeAlias = Annotated[
     typer.Option(
         "--unset",
         metavar="KEY",
-        help="Give a configuration key back the value with which the application was started; may be given "
+        help="Reset a configuration key to the value with which the application was started; may be given "
         "several times.",
     ),
 ]
