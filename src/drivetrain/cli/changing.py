@@ -33,14 +33,14 @@ DryRunOption: TypeAlias = Annotated[
 DiscardOption: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--discard", help="Fragments that go are stopped at once: they do not process what they have."
+        "--discard", help="Stop removed fragments at once, without processing the messages that they have."
     ),
 ]
 EvenIfReadOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--even-if-read",
-        help="Also change or remove streams that other applications read; without it that is refused.",
+        help="Also change or remove streams that other applications read; refused otherwise.",
     ),
 ]
 TimeoutOption: TypeAlias = Annotated[

@@ -31,11 +31,14 @@ def init_command(
         str, typer.Argument(metavar="NAME", help="The name of the application, and of the new directory.")
     ],
     into: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="Where the directory is made; by default, here.")
+        Path,
+        typer.Option(
+            "--into", metavar="DIR", help="Where to create the directory; by default, in the current one."
+        ),
     ] = Path(),
     as_json: JsonOption = False,
 ) -> None:
-    """Make a project: an application that runs, a test that passes, configuration and a CI file."""
+    """Create a project: an application that runs, a test that passes, configuration and a CI file."""
     made = make_project(name, into)
     if as_json:
         files = [str(file.relative_to(made)) for file in sorted(made.rglob("*")) if file.is_file()]

@@ -1,4 +1,4 @@
-"""Versions that hand over at a time of the messages, on real Spark: exact, whatever comes in which order."""
+"""Versions that hand over at an event time, on real Spark: exact, whatever comes in which order."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def checked(
     for named, kept in codes.items():
         if kept is None:
             raise HandoverError(
-                "a change at a time of the messages needs the code of both versions, also after a crash",
+                "a change at an event time needs the code of both versions, also after a crash",
                 got=f"the code of {named} cannot be kept: something in the graph cannot be pickled",
                 remedy="say --at now",
             )
