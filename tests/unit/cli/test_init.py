@@ -48,5 +48,5 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="of that name exists already"):
         make_project("shop", tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be made"):
+    with pytest.raises(OutputError, match="cannot be created"):
         make_project("shop", tmp_path / "file")
