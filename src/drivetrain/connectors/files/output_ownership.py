@@ -167,7 +167,7 @@ class OutputDirectory:
         if others:
             shown = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
             raise OutputError(
-                "the output directory contains files that do not belong to this application",
+                "the output directory is not empty, and its files do not belong to this application",
                 where=self.path,
                 expected="an empty directory, or none",
                 got=f"{len(others)} entries: {shown}",
