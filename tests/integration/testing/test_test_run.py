@@ -221,6 +221,7 @@ def test_a_run_that_dies_goes_on_with_the_same_results(point: str) -> None:
         assert [row["value"] for row in run.emitted("out")] == ["1 A", "2 B", "3 C"]
 
 
+@pytest.mark.nightly("test_a_timer_survives_the_run_that_has_set_it")
 def test_channels_and_windows_survive_a_death_and_a_restart() -> None:
     with TestRun(shop()) as run:
         run.send("orders", [("2026-01-01T00:10", "tea", 3)])
