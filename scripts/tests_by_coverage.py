@@ -1,14 +1,14 @@
 """Find the integration and browser tests that reach no line or branch which other tests do not reach.
 
 Usage:
-  tests_by_coverage.py measure DIRECTORY [PYTEST ARGUMENT...]   run tests, one context per test (about an hour)
-  tests_by_coverage.py report DIRECTORY                         list them by their seconds, most expensive first
+  tests_by_coverage.py measure DIRECTORY [PYTEST ARGUMENT...]   run tests, one context per test: an hour
+  tests_by_coverage.py report DIRECTORY                         list them, the most expensive first
 
 `measure` runs the unit tests and simulations and then the tests of integration and browser, those of the
 nightly run left out, as `make test` does. Processes that tests start count for the test that started them;
-one that is killed writes nothing. `report` goes through the tests from the slowest to the fastest, and leaves out
-each whose lines and branches the remaining tests reach: what it prints is a candidate for the nightly run, if
-something else judges the behaviour.
+one that is killed writes nothing. `report` goes through the tests from the slowest to the fastest, and leaves
+out each whose lines and branches the remaining tests reach: what it prints is a candidate for the nightly
+run, if something else judges the behaviour.
 """
 
 from __future__ import annotations
