@@ -9,10 +9,10 @@ from typing import Final
 
 from drivetrain.cluster.client.console_calls import MEDIA
 from drivetrain.console.access.roles import Role
-from drivetrain.console.answers.changes import PlannedChange
+from drivetrain.console.answers.changes import ConfigurationChange, ConfigurationChanged, PlannedChange
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.operations import Operation, Operations, Replay, Savepoint, Submitted
-from drivetrain.console.handlers import calls, changes, uploads, versions, writes
+from drivetrain.console.handlers import calls, changes, configuring, uploads, versions, writes
 from drivetrain.console.routes.route import V1, Route
 
 APP: Final = f"{V1}/applications/{{app}}"
@@ -115,6 +115,17 @@ WRITES: Final[tuple[Route, ...]] = (
         body=uploads.MEDIA,
         statuses=(202,),
         problems=(400, 404, 409, 413, 429),
+    ),
+    Route(
+        "POST",
+        f"{APP}/configuration",
+        "configureApplication",
+        "Change keys of a running application's configuration, from its next batch on.",
+        _USER,
+        configuring.configure,
+        ConfigurationChanged,
+        body=ConfigurationChange,
+        problems=(400, 404, 409, 503),
     ),
     Route(
         "POST",

@@ -44,6 +44,21 @@ export interface PlannedChange {
   graph: ComparedGraph;
 }
 
+export interface ConfigurationChange {
+  values: Record<string, string>;
+  restore: string[];
+}
+
+export interface ChangedKey {
+  key: string;
+  before: string;
+  after: string;
+}
+
+export interface ConfigurationChanged {
+  changed: ChangedKey[];
+}
+
 export interface Master {
   address: string;
   leads: boolean;
