@@ -84,6 +84,7 @@ export interface Masters {
 
 export interface Workers {
   workers: Worker[];
+  local: string[] | null;
 }
 
 export interface Cluster {
@@ -288,8 +289,8 @@ export interface LateMessages {
 
 export interface Operation {
   operation_id: string;
-  kind: "kill" | "restart" | "replay" | "savepoint" | "change" | "rollback";
-  app_id: string;
+  kind: "kill" | "restart" | "replay" | "savepoint" | "change" | "rollback" | "add-worker" | "remove-worker";
+  app_id: string | null;
   state: "running" | "succeeded" | "failed";
   asked_by: string;
   started_ms: number;
