@@ -320,7 +320,7 @@ def test_threads_of_an_executor_are_shown_in_python_and_java(shop: Shop) -> None
         assert '"MainThread"' in stacks.python
         assert "drivetrain/cluster/executor" in stacks.python
         assert "stream execution thread" in stacks.java
-    with pytest.raises(DrivetrainError, match="no executor says what its threads do") as caught:
+    with pytest.raises(DrivetrainError, match="no executor has reported what its threads do") as caught:
         shop.cluster.client.threads(shop.app, "nobody")
     assert str(stacks.executor) in str(caught.value.got)
 

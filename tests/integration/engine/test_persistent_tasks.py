@@ -228,7 +228,7 @@ def test_a_time_that_cannot_be_told_exactly_is_refused_with_the_nearest_ones(fin
         states.items(3 * MINUTE + 1)
     with pytest.raises(UserError, match="cannot be queried"):
         states.items("9999-12-31T12:00")
-    with pytest.raises(UserError, match="not a moment"):
+    with pytest.raises(UserError, match="not a time"):
         states.items(10**15)
     with pytest.raises(UserError, match="one of closing, hourly, records, sums"):
         state(app, "nothing", drive.config())

@@ -242,7 +242,7 @@ def test_a_death_that_never_happens_is_an_error() -> None:
             run.crash_at("after-record")
             run.send("orders", [("2026-01-01T00:10", "tea", 3)])
 
-    with pytest.raises(UserError, match="never came to after-record"):
+    with pytest.raises(UserError, match="never reached after-record"):
         never()
     with TestRun(shop()) as run, pytest.raises(UserError, match=r"no such point[\s\S]*before-commit"):
         run.crash_at("at-noon")
