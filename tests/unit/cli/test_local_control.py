@@ -1,4 +1,4 @@
-"""What a console may ask `drivetrain local`: workers are added and removed; whatever else is asked is refused."""
+"""What a console may ask `drivetrain local`: one worker more, or one less; all else is refused."""
 
 from __future__ import annotations
 
