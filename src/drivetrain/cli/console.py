@@ -75,10 +75,8 @@ def console_command(
     tie_to_parent()
     config = load_config(config_file, given)
     log_to_standard_error(config, process="console")
-    from drivetrain.console.local_workers import DIRECTORY_VARIABLE
     from drivetrain.console.server import serve
 
-    local = os.environ.pop(DIRECTORY_VARIABLE, None)
     # Of the command that starts a console and prints its address: then the token is in no log.
     token = os.environ.pop(TOKEN_VARIABLE, None)
 
@@ -89,7 +87,13 @@ def console_command(
             print_line(json.dumps(console.as_data) if as_json else f"console: {console.entry}", flush=True)
 
     of_runs = state_dir is not None
-    local_directory = None if local is None else Path(local)
-    serve_until_signal(
-        lambda stop: serve(config, stop, ready, token, of_runs=of_runs, local_directory=local_directory)
-    )
+    local = _local_directory()
+    serve_until_signal(lambda stop: serve(config, stop, ready, token, of_runs=of_runs, local_directory=local))
+
+
+def _local_directory() -> Path | None:
+    """The directory of the `drivetrain local` that started this process."""
+    from drivetrain.console.local_workers import DIRECTORY_VARIABLE
+
+    named = os.environ.pop(DIRECTORY_VARIABLE, None)
+    return None if named is None else Path(named)
