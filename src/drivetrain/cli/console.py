@@ -86,8 +86,7 @@ def console_command(
         else:
             print_line(json.dumps(console.as_data) if as_json else f"console: {console.entry}", flush=True)
 
-    of_runs = state_dir is not None
-    local = _local_directory()
+    of_runs, local = state_dir is not None, _local_directory()
     serve_until_signal(lambda stop: serve(config, stop, ready, token, of_runs=of_runs, local_directory=local))
 
 

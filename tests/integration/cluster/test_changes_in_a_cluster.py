@@ -23,8 +23,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from drivetrain.cluster.client import connect
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.config import Config
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.errors import DrivetrainError, UnavailableError
 from whole_cluster import APP_MASTER, WholeCluster, drivetrain, wait_for, whole_cluster
@@ -230,7 +232,7 @@ def flooded(ports: list[int]) -> Iterator[Callable[[], int]]:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     place = tmp_path_factory.mktemp("changing")
     (place / "in").mkdir()
-    with whole_cluster(place, masters=1, workers=2) as cluster:
+    with whole_cluster(place, masters=1, workers=2, console=True) as cluster:
         shop = Shop(cluster, place)
         accepted = cluster.submit(
             *(shop.write(1), "--detached", "--json", "--set", f"place={place}"),
@@ -244,9 +246,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def test_it_goes_over_to_other_code_while_its_queries_go_on(shop: Shop) -> None:
+    """The update is asked for through the console, by a command that knows no masters."""
     before, file, number = shop.attempts(), shop.write(2), shop.next_version()
+    assert shop.cluster.console is not None
+    through = ("--console", shop.cluster.console["entry"])
     with subprocess.Popen(
-        [*drivetrain(), "update", shop.app, file, "--json", "--timeout", "10 min"],
+        [*drivetrain(), "update", shop.app, file, "--json", "--timeout", "10 min", *through],
         cwd=shop.cluster.directory,
         env=shop.cluster.environment,
         stdout=subprocess.PIPE,
@@ -300,6 +305,46 @@ def test_beside_a_flood_of_strangers_it_processes_and_nothing_is_started_again(s
             wait_for(lambda least=rounds * 400: connections() >= least, "the flood", LATE_S)
     assert shop.attempts() == before, "no fragment was started again"
     assert shop.status()[0].epoch == epoch
+
+
+def test_a_client_through_the_console_asks_for_the_same(shop: Shop) -> None:
+    """Reads, configuration, a savepoint, stacks and a change back, of the real cluster by its console."""
+    assert shop.cluster.console is not None
+    direct, before, runs = shop.cluster.client, shop.attempts(), max(shop.expected.values())
+    with connect(Config.load(None, {}, {"client.console": shop.cluster.console["entry"]})) as client:
+        assert client.application("shop").app_id == shop.app
+        assert {one.name for one in client.workers()} == {one.name for one in direct.workers()}
+        assert [one.address for one in client.masters()] == shop.cluster.masters
+        view, status = client.status(shop.app)
+        assert status is not None
+        assert (view.app_id, {each.fragment for each in status.fragments}) == (shop.app, set(before))
+        known = (client.versions(shop.app), direct.versions(shop.app))
+        assert [each.versions.keys() for each in known] == [known[1].versions.keys()] * 2
+        [changed] = client.configure(shop.app, {"run.max-batch-bytes": "1 MiB"})
+        assert (changed.before, changed.after) == ("512 MiB", "1 MiB")
+        [restored] = direct.configure(shop.app, {}, ["run.max-batch-bytes"])
+        assert (restored.before, restored.after) == ("1 MiB", "512 MiB")
+        assert "stream execution thread" in client.threads(shop.app).java
+        assert {each.process for each in client.logs(shop.app)} == {
+            each.process for each in direct.logs(shop.app)
+        }
+        refused = (lambda each: each.update(shop.app, shop.write(4, "return nothing("))), "marking.py"
+        for each in (client, direct):
+            with pytest.raises(DrivetrainError, match=refused[1]):
+                refused[0](each)
+        number = shop.next_version()
+        back = begun(lambda: client.roll_back(shop.app, 1, "15 min"))
+        shop.wait_on_trial(number)
+        shop.feed(1)
+        assert back.result(LATE_S) == number
+        file = shop.write(runs)
+        again = begun(lambda: client.update(shop.app, file, timeout="15 min"))
+        shop.wait_on_trial(number + 1)
+        shop.feed(runs)
+        assert again.result(LATE_S) == number + 1
+    shop.wait_shown()
+    assert shop.attempts() == before, "no fragment was started again"
+    assert shop.outcomes()[-2:] == ["done", "done"]
 
 
 def test_what_does_not_compile_changes_nothing(shop: Shop) -> None:

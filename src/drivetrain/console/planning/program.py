@@ -81,10 +81,11 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
     )
     _keep_archive(submission, directory)
     plan = submission.plan
-    settings = () if plan is None else settings_of(submission.settings)
     return Outcome(
         planned=PlannedUpload(
-            name=submission.spec.name, settings=settings, graph=None if plan is None else graph_of(plan)
+            name=submission.spec.name,
+            settings=settings_of(submission.settings),
+            graph=None if plan is None else graph_of(plan),
         ),
         spec=submission.spec,
         sha256=submission.archive.sha256,

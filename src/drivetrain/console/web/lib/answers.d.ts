@@ -23,6 +23,7 @@ export interface ApplicationPage {
 export interface ApplicationSnapshot {
   now_ms: number;
   application: ApplicationLine;
+  app_master: string | null;
   diagnosis: Diagnosis;
   job: Job | null;
 }
@@ -474,6 +475,7 @@ export interface Job {
   checkpoints: Checkpoints | null;
   error: ErrorReport | null;
   errors: ErrorReport[];
+  printed: string;
 }
 
 export interface Fragments {
