@@ -69,8 +69,8 @@ class LocalWorkers:
     async def _asked(self, request: LocalRequest) -> LocalAnswer:
         line = msgspec.json.encode(request)
         try:
-            said = await asyncio.to_thread(asked, self._directory, line, _TIMEOUT_S)
-            answer = msgspec.json.decode(said, type=LocalAnswer)
+            reply = await asyncio.to_thread(asked, self._directory, line, _TIMEOUT_S)
+            answer = msgspec.json.decode(reply, type=LocalAnswer)
         except (UnavailableError, msgspec.MsgspecError) as error:
             raise UnavailableError(
                 "the `drivetrain local` that started this console does not answer",
