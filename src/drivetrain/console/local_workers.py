@@ -38,7 +38,7 @@ class LocalRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LocalAnswer(msgspec.Struct, frozen=True):
     """The names of the workers that it runs; `worker` is the one that was added or is ending, `log` its log.
 
-    With `refused` nothing was done; `remedy` says what to do instead.
+    With `refused` nothing was done; `remedy` is what to do instead.
     """
 
     workers: tuple[str, ...]

@@ -20,7 +20,7 @@ async def configure(call: Call) -> ConfigurationChanged:
     assert isinstance(body, ConfigurationChange)
     if not body.values and not body.restore:
         raise RequestError(
-            "nothing says what is to change",
+            "the request names no key that is to change",
             expected='{"values": {KEY: VALUE}}, or {"restore": [KEY]}',
             remedy=f"keys that may change are {', '.join(CHANGEABLE)}",
         )

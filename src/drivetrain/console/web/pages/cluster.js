@@ -51,7 +51,7 @@ export function ClusterPage() {
           label: "Masters that answer",
           value: `${reached} of ${now.masters.length}`,
           kind: reached < needed ? "bad" : reached < now.masters.length ? "warn" : "",
-          below: `${needed} are a quorum`,
+          below: `${needed} ${needed === 1 ? "is" : "are"} a quorum`,
         },
         { label: "Workers", value: showCount(now.workers), kind: now.workers ? "" : "bad" },
         {
@@ -73,8 +73,8 @@ export function ClusterPage() {
     <${Panel} title="Masters">
       <${Table} label="Masters" rows=${now.masters} id=${(/** @type {Master} */ one) => one.address} columns=${MASTERS} />
     <//>
+    <${Outcome} ofCluster=${true} />
     <${Panel} title="Workers" tools=${html`<${AddWorker} local=${found?.local} />`}>
-      <${Outcome} ofCluster=${true} />
       ${problem ? html`<${ProblemBox} of=${problem} />` : null}
       ${
         workers?.length
