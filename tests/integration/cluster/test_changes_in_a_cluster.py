@@ -49,6 +49,13 @@ MORE = """
 tapped = marked.filter("n >= 0", name="tapped").cut()
 tapped.with_columns(twice="n * 2", step="more").sink(sinks.json(place + "/more"), name="more_out")
 """
+PART = """
+from drivetrain import sinks
+
+def attach(marked):
+    tapped = marked.filter("n >= 0", name="tapped").cut()
+    tapped.with_columns(twice="n * 2", step="more").sink(sinks.json("{place}/more"), name="more_out")
+"""
 SILENT = """
 app.read(sources.json(place + "/none", schema="n bigint", watch=True), name="silent").sink(
     sinks.json(place + "/unused"), name="silent_out"
@@ -348,8 +355,23 @@ def come_and_go(
     shop: Shop, version: int, during_trial: Callable[[], None], leaving: Callable[[], None]
 ) -> None:
     """One more fragment starts, takes what comes from then on, and leaves; something befalls it twice."""
-    number, seen = shop.next_version(), len(shop.shown("more"))
-    update = shop.update(shop.write(version, more=MORE))
+
+    def come() -> Future[int]:
+        return shop.update(shop.write(version, more=MORE))
+
+    def go() -> Future[int]:
+        return shop.update(shop.write(version + 1))
+
+    come_by(shop, version, come, during_trial)
+    go_by(shop, version + 1, go, leaving)
+
+
+def come_by(
+    shop: Shop, version: int, come: Callable[[], Future[int]], during_trial: Callable[[], None]
+) -> None:
+    """A fragment comes by a change after which messages go through `version`."""
+    number, seen, start = shop.next_version(), len(shop.shown("more")), len(shop.expected)
+    update = come()
     shop.wait_on_trial(number, update)
     wait_for(lambda: "more" in shop.attempts(), "the fragment to start", LATE_S)
     during_trial()
@@ -357,21 +379,53 @@ def come_and_go(
     shop.feed(version, 7)
     assert update.result(LATE_S) == number
     shop.wait_shown()
-    taken = sorted((n, v) for n, v in shop.expected.items() if v == version)
+    taken = sorted((n, v) for n, v in shop.expected.items() if n >= start)
     wait_for(lambda: len(shop.shown("more")) >= seen + len(taken), "all messages in the new sink", LATE_S)
-    update = shop.update(shop.write(version + 1))
-    shop.wait_on_trial(number + 1, update)
-    shop.feed(version + 1)
-    assert update.result(LATE_S) == number + 1
+    assert [row for row in shop.shown("more") if row[0] >= start] == taken, "every message once"
+
+
+def go_by(shop: Shop, version: int, go: Callable[[], Future[int]], leaving: Callable[[], None]) -> None:
+    """The fragment leaves by a change after which messages go through `version`; it takes none of them."""
+    number, before = shop.next_version(), shop.shown("more")
+    update = go()
+    shop.wait_on_trial(number, update)
+    shop.feed(version)
+    assert update.result(LATE_S) == number
     leaving()
-    shop.feed(version + 1)
+    shop.feed(version)
     wait_for(lambda: "more" not in shop.attempts(), "the fragment to leave", LATE_S)
     shop.wait_shown()
-    assert [row for row in shop.shown("more") if row[1] == version] == taken, "every message once"
+    assert shop.shown("more") == before, "nothing twice, and nothing new"
     assert not list((shop.place / "state").glob("*/fragments/more"))
     assert shop.outcomes()[-2:] == ["done", "done"]
 
 
+def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -> None:
+    """Its executor is killed during the trial; every message counts once."""
+    part, runs = shop.place / "more.py", max(shop.expected.values())
+    part.write_text(PART.format(place=shop.place))
+
+    def attach() -> int:
+        given = ("attach", shop.app, str(part), "--to", "marked", "--json", "--timeout", "15 min")
+        changed = shop.cluster.command(*given)
+        assert changed.returncode == 0, changed.stderr
+        shown = json.loads(changed.stdout)
+        fates = {change["id"]: change["fate"] for change in shown["changes"]}
+        assert fates["tapped"] == fates["more_out"] == "started", fates
+        assert fates["out"] == "kept"
+        return int(shown["change"]["version"])
+
+    def remove() -> int:
+        return shop.cluster.client.remove(shop.app, "tapped", timeout="15 min")
+
+    come_by(shop, runs, lambda: begun(attach), lambda: shop.kill_executor_of("more"))
+    go_by(shop, runs, lambda: begun(remove), lambda: None)
+    refused = shop.cluster.command("remove", shop.app, "tapped", "--yes")
+    assert refused.returncode == 2
+    assert "the application has no processor tapped" in refused.stderr
+
+
+@pytest.mark.nightly("test_a_part_is_attached_to_the_running_graph_and_removed_again")
 def test_a_new_fragment_whose_executor_is_killed_takes_every_message_once_and_leaves(shop: Shop) -> None:
     come_and_go(shop, 10, lambda: shop.kill_executor_of("more"), lambda: None)
 
