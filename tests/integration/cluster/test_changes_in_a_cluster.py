@@ -50,12 +50,25 @@ tapped = marked.filter("n >= 0", name="tapped").cut()
 tapped.with_columns(twice="n * 2", step="more").sink(sinks.json(place + "/more"), name="more_out")
 """
 PART = """
-from drivetrain import sinks
+from drivetrain import KeyedTask, ValueState, sinks
+
+class Numbered(KeyedTask):
+    key = "version"
+    output = "n bigint, version bigint, nth bigint"
+    count = ValueState(int)
+
+    def on_next(self, row):
+        self.count.set((self.count.get() or 0) + 1)
+        yield row.n, row.version, self.count.get()
 
 def attach(marked):
-    tapped = marked.filter("n >= 0", name="tapped").cut()
-    tapped.with_columns(twice="n * 2", step="more").sink(sinks.json("{place}/more"), name="more_out")
+    tapped = marked.filter("n >= 0", name="begin").cut().filter("n >= 0", name="tapped")
+    tapped.process(Numbered, name="more").sink(sinks.json("{place}/more"), name="more_out")
+
+def replace(stream):
+    return stream.filter("n >= -1")
 """
+"""It numbers messages by a state. The filter before that is in the trunk of its query."""
 SILENT = """
 app.read(sources.json(place + "/none", schema="n bigint", watch=True), name="silent").sink(
     sinks.json(place + "/unused"), name="silent_out"
@@ -96,12 +109,12 @@ class Shop:
 
     def shown(self, sink: str = "out") -> list[tuple[int, int]]:
         """Each message that a sink has written, with the version that marked it."""
-        rows = [
-            json.loads(line)
-            for file in (self.place / sink).glob("*.json")
-            for line in file.read_text().splitlines()
-        ]
-        return sorted((row["n"], row["version"]) for row in rows)
+        return sorted(zip(self.rows(sink, "n"), self.rows(sink, "version"), strict=True))
+
+    def rows(self, sink: str, column: str) -> list[int]:
+        """A column of what a sink has written."""
+        files = sorted((self.place / sink).glob("*.json"))
+        return [json.loads(line)[column] for file in files for line in file.read_text().splitlines()]
 
     def kill_executor_of(self, fragment: str) -> None:
         """End the process of the executor that runs a fragment, and wait until all run elsewhere.
@@ -401,7 +414,10 @@ def go_by(shop: Shop, version: int, go: Callable[[], Future[int]], leaving: Call
 
 
 def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -> None:
-    """Its executor is killed during the trial; every message counts once."""
+    """Its executor is killed during the trial; every message counts once.
+
+    In between its query restarts alone, for another filter before its state, which it keeps.
+    """
     part, runs = shop.place / "more.py", max(shop.expected.values())
     part.write_text(PART.format(place=shop.place))
 
@@ -411,18 +427,30 @@ def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -
         assert changed.returncode == 0, changed.stderr
         shown = json.loads(changed.stdout)
         fates = {change["id"]: change["fate"] for change in shown["changes"]}
-        assert fates["tapped"] == fates["more_out"] == "started", fates
+        assert fates["begin"] == fates["more"] == fates["more_out"] == "started", fates
         assert fates["out"] == "kept"
         return int(shown["change"]["version"])
 
     def remove() -> int:
-        return shop.cluster.client.remove(shop.app, "tapped", timeout="15 min")
+        return shop.cluster.client.remove(shop.app, "begin", timeout="15 min")
 
+    start = len(shop.expected)
     come_by(shop, runs, lambda: begun(attach), lambda: shop.kill_executor_of("more"))
+    before, number = shop.attempts(), shop.next_version()
+    dry = shop.cluster.command("replace", shop.app, "tapped", str(part), "--dry-run", "--json")
+    assert {c["fate"] for c in json.loads(dry.stdout)["changes"]} == {"kept", "restarted"}, dry.stdout
+    replaced = begun(lambda: shop.cluster.client.replace(shop.app, "tapped", str(part), timeout="15 min"))
+    shop.wait_on_trial(number, replaced)
+    shop.feed(runs)
+    assert replaced.result(LATE_S) == number
+    shop.wait_shown()
+    wait_for(lambda: len(shop.shown("more")) >= len(shop.expected) - start, "the query that follows", LATE_S)
+    assert sorted(shop.rows("more", "nth")) == list(range(1, len(shop.expected) - start + 1)), "its state"
+    assert shop.attempts() == before, "no attempt was started again"
     go_by(shop, runs, lambda: begun(remove), lambda: None)
-    refused = shop.cluster.command("remove", shop.app, "tapped", "--yes")
+    refused = shop.cluster.command("remove", shop.app, "begin", "--yes")
     assert refused.returncode == 2
-    assert "the application has no processor tapped" in refused.stderr
+    assert "the application has no processor begin" in refused.stderr
 
 
 @pytest.mark.nightly("test_a_part_is_attached_to_the_running_graph_and_removed_again")

@@ -159,7 +159,7 @@ class ApplicationChanges:
         if standing.change is not None:
             self._kept.known = standing.stages
             self._history.resume(standing.change.number)
-            self._running.job.spared = frozenset(standing.change.starts)
+            self._running.job.spared = frozenset(standing.change.may_fail_before_a_batch)
             self._take(ChangeResumed(standing.change))
         self._settled()
 
@@ -345,7 +345,7 @@ class ApplicationChanges:
                 self._tell_end(effect)
 
     def _recorded(self, change: Change, standing: Standing) -> None:
-        self._running.job.spared = frozenset(change.starts)
+        self._running.job.spared = frozenset(change.may_fail_before_a_batch)
         self._history.recorded(change.number)
         if self._compiled is not None:
             progress = self._running.progress
