@@ -42,7 +42,7 @@ from drivetrain.runtime.fragment_roles import Role, roles_in
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
-from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.fragment_versions import end_unbegun, first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.starting_fragments import check_sources
 from drivetrain.spark.run.trunk_changes import TrunkChanges, first_context
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
@@ -213,6 +213,7 @@ class AttemptVersions:
         self._abandoned: list[str] = []
         self._number = self._newest = 0
         self._is_trial = False
+        self._has_ended_channels = False  # of the version that was read
         self._is_restarting = False  # the query has to, to run the version that was read
         self._failed: tuple[int, str] | None = None  # the version that has failed, and why
 
@@ -228,6 +229,8 @@ class AttemptVersions:
             except DrivetrainError as error:
                 self._looked = now  # the application master asks again for what it does not see
                 log.warning("%s cannot take up the version in force: %s", self._driver.fragment, error)
+        if self._driver.is_finished and not self._has_ended_channels:
+            self._end_channels()
         self._shared.let_go(self._abandoned)  # again and again: a query that starts forgets it
         self._withdrawn.look()
         while self._shared.versions.notices:
@@ -256,6 +259,14 @@ class AttemptVersions:
                     versions.on_trial = False
             self._abandoned = shared.abandoned(driver.query)
             self._withdrawn.find()
+        self._has_ended_channels = False
+
+    def _end_channels(self) -> None:
+        """End the channels of a fragment that has finished before it switched to their version."""
+        shared = self._shared
+        for channel in shared.plan.outputs(self._driver.fragment):
+            end_unbegun(self._driver, channel.id, shared.versions.rundir.channel(channel.id))
+        self._has_ended_channels = True
 
     def _take_up(self, number: int, *, is_trial: bool) -> None:
         """Have the query switch to a version, or begin to restart with it; `compiling` is held."""
