@@ -251,11 +251,14 @@ class Stream(PassingOperators[T], Generic[T]):
 
         Two streams need `within`: messages match if their timestamps differ by at most this time, which
         also limits the size of the state. `how` is "inner", or "left", "right" or "full", which also emit
-        messages of one side or both without a match. A table allows "inner" and "left".
+        messages of one side or both without a match. A table allows "inner", "left", and two more, which
+        leave the messages as they are: "semi" keeps those that have a match, "anti" those that have none.
 
         >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
         >>> sales.join(kinds, on="item", how="left")
         Stream('join')
+        >>> sales.join(kinds, on="item", how="anti", name="unknown_items")
+        Stream('unknown_items')
         >>> returns = app.read(sources.json("returns/", schema="item string, at timestamp", event_time="at"))
         >>> sales.join(returns, on="item", within="30 d", name="returned")
         Stream('returned')
