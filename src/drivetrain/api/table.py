@@ -1,4 +1,4 @@
-"""Tables: bounded sources that are read completely, for joins; and the operations of joins.
+"""Tables: bounded sources that are read completely, for joins; and the operations of joins and unions.
 
 Called by `stream` and `application`.
 """
@@ -12,7 +12,7 @@ from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
 from drivetrain.api.names import names_of
-from drivetrain.api.operations import JoinAsOf, JoinKind, JoinStream, JoinTable
+from drivetrain.api.operations import JoinAsOf, JoinKind, JoinStream, JoinTable, Union
 from drivetrain.errors import GraphError
 
 _OF_STREAMS: tuple[JoinKind, ...] = ("inner", "left", "right", "full")
@@ -51,6 +51,18 @@ class Table:
         def __getattr__(self, name: str) -> Any:
             words = "a table is for joins: stream.join(table, on=...), and operators after that"
             raise AttributeError(f"Table has no {name!r}: {words}")
+
+
+def union(missing: object) -> Union:
+    """The operation that combines streams; raises `GraphError` for another `missing`."""
+    if missing not in (None, "null"):
+        raise GraphError(
+            "union cannot fill missing columns with this",
+            where=f"union ({caller()})",
+            expected='missing="null", or nothing if all streams have the same columns',
+            got=repr(missing),
+        )
+    return Union(fills=missing is not None)
 
 
 def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:

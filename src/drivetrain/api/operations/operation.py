@@ -100,6 +100,14 @@ class Operation:
         return self.keeps_state or self.ends_stream
 
     @property
+    def interval_ms(self) -> int | None:
+        """How often its batches begin at most, in a query behind a channel; None: as soon as they can.
+
+        0 is for a test: as soon as they can, in the same query.
+        """
+        return None
+
+    @property
     def result_lag_ms(self) -> int:
         """By how much its results may be older than the watermark of their batch."""
         return 0
