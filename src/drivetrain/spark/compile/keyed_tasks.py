@@ -47,6 +47,7 @@ from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import add, call_hook, collect
 from drivetrain.spark.compile.timers_of_key import TimersOfKey
+from drivetrain.spark.state.keyed_state import declaration
 
 
 def keyed_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
@@ -93,7 +94,7 @@ class KeyedFunction(BucketFunction):
         declared = self.operation.keyed
         assert declared is not None
         clock_ms = clock_in(state)
-        states = KeyStates(str(declared), state.get[0] if state.exists else None)
+        states = KeyStates(declaration(declared), state.get[0] if state.exists else None)
         task = instance_of(self.operation, self.id, self.operator, self.run_id, bucket, clock_ms)
         batch = _Batch(self.operator, declared, states, task, clock_ms)
         came = [] if state.hasTimedOut else [p for frame in frames for p in frame["payload"]]

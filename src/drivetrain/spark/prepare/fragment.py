@@ -45,6 +45,7 @@ from drivetrain.spark.prepare.stored_sources import Begin, StoredInput, must_be_
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.state.state_description import note_operator
+from drivetrain.spark.state.state_migration import require_migratable
 
 
 class TrunkCompiler:
@@ -350,6 +351,7 @@ class TrunkCompiler:
 
     def _stateful(self, node: Node) -> StatefulPlan:
         if self.query_directory == self.directory:
+            require_migratable(self.context.spark, self.directory, node)
             note_operator(self.directory, node)
         inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
         return compile_stateful(node, inputs, self.context.surroundings(node.id, pictures=self._pictures))

@@ -16,6 +16,7 @@ from typing import Any
 
 from drivetrain.api.keyed_task import Keyed
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.core.state.key_migration import Declaration
 from drivetrain.core.state.key_states import (
     KINDS,
     KeyStates,
@@ -28,14 +29,22 @@ from drivetrain.core.state.key_states import (
 from drivetrain.core.state.state_keys import decoded_key
 
 
+def declaration(declared: Keyed) -> Declaration:
+    """The declaration of a keyed Task as its states are stored with it."""
+    return Declaration(
+        declared.states_text, declared.rules_text, declared.version, declared.states, declared.migrate
+    )
+
+
 def keyed_values(
     declared: Keyed, saved: bytes, clock_ms: int, only: bytes | None = None
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The keys of a bucket, or only one, with their states by name: a value, a list or a mapping.
 
-    A value that a key does not have is None. Raises `UserError` for states of another declaration.
+    A value that a key does not have is None. States of an older version are shown as `migrate` makes them.
+    Raises `UserError` for states of another declaration.
     """
-    states = KeyStates(str(declared), saved)
+    states = KeyStates(declaration(declared), saved)
     place = Place(states)
     place.now_us = (clock_ms if clock_ms < FINAL_CLOCK_MS else NO_CLOCK_MS) * 1000
     by_name = {s.name: KINDS[s.kind](place, s.name, s.types, s.ttl_ms) for s in declared.states}
