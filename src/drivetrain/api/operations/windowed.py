@@ -123,6 +123,10 @@ class Early(Operation):
         return f"so far{every}, {self.aggregate.described}"
 
     @property
+    def state_described(self) -> str:
+        return f"so far, {self.aggregate.described}"
+
+    @property
     def interval_ms(self) -> int | None:
         return self.every_ms
 
