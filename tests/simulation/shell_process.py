@@ -50,7 +50,7 @@ REFUSALS = (
     "fragments of these names are still leaving the application",
     "the output of a rolled-back version is still being removed from this sink",
     "messages of that time and later are processed already",
-    "a fragment starts and goes with the next batch, not at an event time",
+    "a fragment starts or leaves with the next batch, not at an event time",
 )
 MOST_RESTORES = 5
 """Of one life: damage is done between lives, and rarely while one goes on."""

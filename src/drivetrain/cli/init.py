@@ -70,7 +70,7 @@ def make_project(name: str, into: Path) -> Path:
     place = into / name
     if place.exists():
         raise OutputError(
-            "there is something of that name",
+            "a file or directory of that name exists already",
             where=str(place),
             expected="a directory that does not exist yet",
             remedy="choose another name, or another place with --into",
@@ -87,7 +87,7 @@ def make_project(name: str, into: Path) -> Path:
         Path(aside).rename(place)
     except OSError as error:
         raise OutputError(
-            "the project cannot be made", where=str(place), got=error.strerror, remedy="see --into"
+            "the project cannot be created", where=str(place), got=error.strerror, remedy="see --into"
         ) from error
     finally:
         if aside is not None:

@@ -1,4 +1,4 @@
-"""`drivetrain wait`: waits until an application of a cluster is over, or its clock has reached a moment.
+"""`drivetrain wait`: waits until an application of a cluster has ended, or its clock has reached a time.
 
 For scripts: "when all of March is counted, then …". Exit codes: 0 when it has; 4 when it has not in time;
 2 when the application ends first.

@@ -286,6 +286,7 @@ def test_a_version_that_fails_goes_back_by_itself_and_says_where(shop: Shop) -> 
     assert shop.outcomes()[-1] == "rolled back"
 
 
+@pytest.mark.nightly("test_flood and test_unproven_peers, without Spark")
 def test_beside_a_flood_of_strangers_it_processes_and_nothing_is_started_again(shop: Shop) -> None:
     before, epoch, version = shop.attempts(), shop.status()[0].epoch, max(shop.expected.values())
     # Not executors: in their processes PySpark listens, too, and takes one connection after the other.
@@ -319,11 +320,12 @@ def test_threads_of_an_executor_are_shown_in_python_and_java(shop: Shop) -> None
         assert '"MainThread"' in stacks.python
         assert "drivetrain/cluster/executor" in stacks.python
         assert "stream execution thread" in stacks.java
-    with pytest.raises(DrivetrainError, match="no executor says what its threads do") as caught:
+    with pytest.raises(DrivetrainError, match="no executor has reported what its threads do") as caught:
         shop.cluster.client.threads(shop.app, "nobody")
     assert str(stacks.executor) in str(caught.value.got)
 
 
+@pytest.mark.nightly("test_configuring, embedded; simulated by test_attempts_under_faults")
 def test_configuration_keys_change_for_executors_and_outlast_the_application_master(shop: Shop) -> None:
     attempts, version = shop.attempts(), max(shop.expected.values())
     line = ("update", shop.app, "--set", "run.max-batch-bytes=1 KiB", "--json")
@@ -372,6 +374,7 @@ def come_and_go(
     assert shop.outcomes()[-2:] == ["done", "done"]
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_a_new_fragment_whose_executor_is_killed_takes_every_message_once_and_leaves(shop: Shop) -> None:
     come_and_go(shop, 10, lambda: shop.kill_executor_of("more"), lambda: None)
 
@@ -443,6 +446,7 @@ def test_an_executor_is_killed_during_a_trial(shop: Shop) -> None:
     shop.wait_shown()
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_a_restarted_application_has_the_newest_version_and_goes_back(shop: Shop) -> None:
     epoch, runs, number = shop.status()[0].epoch, max(shop.expected.values()), shop.next_version()
     shop.cluster.client.restart(shop.app)

@@ -65,7 +65,9 @@ def in_order(found: list[dict[str, Any]]) -> dict[tuple[str, int], list[Row]]:
     ],
     ids=["tumbling", "sliding", "everything"],
 )
-@pytest.mark.parametrize("batch", ["1 KiB", "1 MiB"])
+@pytest.mark.parametrize(
+    "batch", ["1 KiB", pytest.param("1 MiB", marks=pytest.mark.nightly("small batches are the harder case"))]
+)
 def test_the_largest_messages_of_each_window_in_order(
     drive: Harness, window: Window, size: int, slide: int, batch: str
 ) -> None:
@@ -104,6 +106,7 @@ def test_running_results_have_the_largest_so_far(drive: Harness) -> None:
     assert {r["rank"] for r in drive.rows()} == {1}
 
 
+@pytest.mark.nightly("random applications")
 def test_a_run_that_dies_emits_each_of_the_largest_once(drive: Harness) -> None:
     rows = messages(2)
 

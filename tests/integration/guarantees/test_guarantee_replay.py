@@ -99,6 +99,7 @@ def assert_life(drive: Harness, life: int, data: list[Row], what: str, *, is_cha
         assert windows_of(drive.out("long"), life) == windowed(data, 60 * SECOND), what
 
 
+@pytest.mark.nightly("a replay in test_whole_cluster, and test_replay")
 def test_files_are_replayed_exactly_from_any_moment_again_and_again(drive: Harness) -> None:
     """A replay that is stopped goes on by itself; event time may be assigned behind a function."""
     draw = random.Random(SEED)
@@ -144,6 +145,9 @@ class StopAfter:
         return self.left <= 0
 
 
+@pytest.mark.nightly(
+    "test_files_are_replayed_exactly_from_any_moment_again_and_again, and test_ingest_under_kills"
+)
 def test_what_a_source_said_once_is_replayed_from_its_store(drive: Harness) -> None:
     data = disordered(1500, SEED + 2)
     rows = [(at(ts), key, n) for ts, key, n in data]

@@ -207,7 +207,7 @@ def _at_a_time(
     moving = (*change.starts, *change.leaves)
     if moving:
         raise UserError(
-            "a fragment starts and goes with the next batch, not at an event time",
+            "a fragment starts or leaves with the next batch, not at an event time",
             where=", ".join(moving),
             remedy="make this change without a time",
         )
