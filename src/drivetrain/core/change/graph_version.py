@@ -199,7 +199,7 @@ def shapes_fit(old: Sequence[Any], new: Sequence[str]) -> bool:
 
 def _parts_fit(old: Any, new: str) -> bool:
     if old == new or not isinstance(old, str):
-        return old == new
+        return bool(old == new)
     before, after = _VERSIONED.fullmatch(old), _VERSIONED.fullmatch(new)
     if before is None or after is None or before["rules"] != after["rules"]:
         return False
