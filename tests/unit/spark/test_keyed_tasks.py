@@ -18,14 +18,14 @@ from drivetrain.api.keyed_task import Keyed
 from drivetrain.api.operations import Process
 from drivetrain.api.stream import process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
-from drivetrain.core.state.key_migration import Declaration
+from drivetrain.core.state.key_migration import Declaration, declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import GraphError, InputError, UserError
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.compile.keyed_tasks import KeyedFunction
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
-from drivetrain.spark.state.keyed_state import declaration, keyed_values
+from drivetrain.spark.state.keyed_state import keyed_values
 
 RUNS = itertools.count()
 TTL, DELAY = 40, 25

@@ -16,7 +16,7 @@ Invariants:
 1. A state is read with the declaration that it was written with, or by `migrate`.
 2. What `migrate` returns is encoded completely, or nothing of the bucket is.
 
-Pure. Called by `key_states`.
+Pure. Called by `key_states` and by layer `spark`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from drivetrain.api.keyed_task import Keyed
 from drivetrain.core.state.state_keys import decoded_key
 from drivetrain.errors import UserError
 
@@ -123,6 +124,13 @@ class Declaration:
             if entries:
                 record[name] = entries
         return record
+
+
+def declaration(declared: Keyed) -> Declaration:
+    """The declaration of a keyed Task as its states are stored with it."""
+    return Declaration(
+        declared.states_text, declared.rules_text, declared.version, declared.states, declared.migrate
+    )
 
 
 def _entries(state: DeclaredState, value: Any, before: Any, newest_us: int) -> Any:

@@ -25,6 +25,7 @@ from drivetrain.api.graph import Node
 from drivetrain.api.keyed_task import RUNNING, Keyed, KeyedTask
 from drivetrain.api.operations import Process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, ended_by
+from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KINDS, KeyStates, Place
 from drivetrain.core.state.state_keys import decoded_key
 from drivetrain.errors import GraphError
@@ -47,7 +48,6 @@ from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import add, call_hook, collect
 from drivetrain.spark.compile.timers_of_key import TimersOfKey
-from drivetrain.spark.state.keyed_state import declaration
 
 
 def keyed_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:

@@ -16,7 +16,7 @@ from typing import Any
 
 from drivetrain.api.keyed_task import Keyed
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
-from drivetrain.core.state.key_migration import Declaration
+from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import (
     KINDS,
     KeyStates,
@@ -27,13 +27,6 @@ from drivetrain.core.state.key_states import (
     ValueOfKey,
 )
 from drivetrain.core.state.state_keys import decoded_key
-
-
-def declaration(declared: Keyed) -> Declaration:
-    """The declaration of a keyed Task as its states are stored with it."""
-    return Declaration(
-        declared.states_text, declared.rules_text, declared.version, declared.states, declared.migrate
-    )
 
 
 def keyed_values(

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from drivetrain.api.graph import Node
 from drivetrain.api.keyed_task import Keyed
 from drivetrain.api.operations import Operation, Process
+from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.errors import InputError, UserError
 from drivetrain.spark.session.offset_log import committed
-from drivetrain.spark.state.keyed_state import declaration
 from drivetrain.spark.state.state_description import noted_operator
 
 if TYPE_CHECKING:
