@@ -102,7 +102,7 @@ def _prepare_change(asked: PrepareClusterChange, directory: Path) -> Outcome:
     require_same(application, asked.file, asked.application, asked.naming)
     plan = configured_plan(application.graph(), config)
     new = version_of(plan, fingerprint)
-    found = difference(asked.old, new, has_checkpoints=asked.has_checkpoints, in_cluster=True)
+    found = difference(asked.old, new, has_checkpoints=asked.has_checkpoints)
     change = planned_change(found, asked.old, new, in_cluster=True)
     if not change.can_be_made:
         return Outcome(change=change)
