@@ -29,7 +29,7 @@ from free_ports import free_port  # noqa: E402
 PICTURES = {
     "late-output": ("/apps/shop-40", 1240, 760, ".verdict.warning"),
     "graph": ("/apps/shop-40/graph?at=by_day", 1240, 1000, ".graph-channel.blocked"),
-    "versions": ("/apps/shop-40/versions?version=4&against=1", 1240, 2080, ".graph .mark-gone"),
+    "versions": ("/apps/shop-40/versions?version=4&against=1", 1240, 2400, ".graph .mark-gone"),
     "batches": ("/apps/shop-40/batches", 1240, 500, ".flame.thin"),
     "lost-message": ("/apps/losing-34/graph?kind=processor&at=by_minute", 1240, 800, ".graph-details .facts"),
     "safe-to-stop": ("/apps/calm-39/checkpoints", 1240, 500, ".timeline"),
