@@ -79,7 +79,7 @@ class Drawer:
 
 @pytest.mark.parametrize(
     ("seed", "changes"),
-    [(1, 3), *(pytest.param(seed, 6, marks=pytest.mark.nightly("seed 1")) for seed in range(2, 12))],
+    [(3, 3), *(pytest.param(seed, 6, marks=pytest.mark.nightly("seed 3")) for seed in (1, 2, *range(4, 12)))],
 )
 def test_every_version_shows_what_the_messages_of_its_span_make(
     drive: Harness, seed: int, changes: int
