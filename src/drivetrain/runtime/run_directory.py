@@ -193,6 +193,8 @@ class RunDirectory:
             if (self.path / "clearing").exists():
                 self.clear()
             self._end_other_lives()
+            if not fresh:
+                settle_all(self.home / "fragments")
         except InputError:
             if not fresh:
                 self.release()

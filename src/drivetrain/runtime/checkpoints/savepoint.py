@@ -61,7 +61,6 @@ SOURCES: Final = "sources"
 SINKS: Final = "sinks"
 TABLES: Final = "tables"
 _TRIES: Final = 3
-_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class _ReadPastError(Exception):
@@ -238,15 +237,12 @@ def positions_in(sources: Mapping[str, str]) -> dict[str, int]:
 
 
 def _partitions(aside: Path, record: CheckpointRecord) -> dict[str, int]:
-    """The number of parts of each fragment's state, according to Spark's log."""
-    found = {}
-    for id, snapshot in record.fragments.items():
-        log = aside / FRAGMENTS / id / "checkpoint" / "offsets" / str(snapshot.batch_id)
-        if log.is_file():
-            conf = json.loads(log.read_text().splitlines()[1]).get("conf", {})
-            if _PARTITIONS in conf:
-                found[id] = int(conf[_PARTITIONS])
-    return found
+    """The number of parts of each fragment's state."""
+    found = {
+        id: state_partitions(aside / FRAGMENTS / id / "checkpoint", snapshot.batch_id)
+        for id, snapshot in record.fragments.items()
+    }
+    return {id: number for id, number in found.items() if number is not None}
 
 
 def _committed(rundir: RunDirectory, fragment: str) -> int:
