@@ -121,6 +121,9 @@ def test_logs_of_its_processes_are_followed(dashboard: Dashboard, app: str) -> N
     assert dashboard.complaints() == []
 
 
+@pytest.mark.nightly(
+    "test_connection goes on through a dead console; test_app_master_under_faults simulates the death"
+)
 def test_the_page_goes_on_when_an_application_master_dies(
     dashboard: Dashboard, cluster: WholeCluster, app: str
 ) -> None:
@@ -135,6 +138,7 @@ def test_the_page_goes_on_when_an_application_master_dies(
     assert dashboard.complaints() == []
 
 
+@pytest.mark.nightly("test_connection, with a recorded cluster")
 def test_a_console_that_dies_leaves_the_page_with_its_age_and_comes_back(
     dashboard: Dashboard, console: ConsoleProcess, app: str
 ) -> None:

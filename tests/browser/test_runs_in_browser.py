@@ -147,6 +147,7 @@ def test_a_run_is_shown_without_what_only_a_cluster_has(shown: Dashboard, run: R
     assert "1.23 k so far" in shown.text() or "1,234 so far" in shown.text(), shown.text()
 
 
+@pytest.mark.nightly("test_console_of_a_run changes it by REST, and test_pages shows the difference")
 def test_an_upload_shows_what_it_changes_in_colour_and_changes_the_run(shown: Dashboard, run: Run) -> None:
     shown.open(f"/apps/{run.rundir.app_id}/versions")
     shown.wait_for(".panel", "Change it while it runs")

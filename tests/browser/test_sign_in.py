@@ -40,7 +40,7 @@ def labels(dashboard: Dashboard, selector: str) -> list[str]:
 
 def test_a_wrong_password_gives_a_message_and_the_right_one_opens_the_page(dashboard: Dashboard) -> None:
     sign_in(dashboard, "user", "wrong horse")
-    shown = dashboard.wait_for(".problem", "this name and password do not belong together").text
+    shown = dashboard.wait_for(".problem", "the name or the password is wrong").text
     assert "What to do" in shown
     assert dashboard.script("return document.querySelector('input[name=password]').value") == ""
     assert "shop-40" not in dashboard.text()

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from shell_world import World
 
 REFUSALS = (
-    "a query restarts between two batches, not at a time of the messages",
+    "a query restarts between two batches, not at an event time",
     "nothing changes",
     "another change of the application is under way",
     "the application is stopping",
     "fragments of these names are still leaving the application",
     "the output of a rolled-back version is still being removed from this sink",
     "messages of that time and later are processed already",
-    "a fragment starts and goes with the next batch, not at a time of the messages",
+    "a fragment starts or leaves with the next batch, not at an event time",
 )
 MOST_RESTORES = 5
 """Of one life: damage is done between lives, and rarely while one goes on."""
@@ -277,9 +277,9 @@ class Process:
                 raise
 
     def drawn_time(self) -> int | None:
-        """When a change takes effect: at a time of the messages, or with the next batch."""
+        """When a change takes effect: at an event time, or with the next batch."""
         random = self.world.random
-        # No fragment starts or goes at a time of the messages.
+        # No fragment starts or goes at an event time.
         if random.random() < (0.9 if self.world.drawn.is_growing else 0.3):
             return None
         known = [driver.query.clock.bound_ms or time_of_ms(0) for driver in self.loop.drivers.values()]

@@ -263,7 +263,7 @@ def run_life(world: World) -> RunOutcome | None:
         # A batch that a crash interrupted runs with its own version, which may be one that was on trial then.
         ran = [driver.query.versions for driver in process.loop.drivers.values()]
         others = [v for v in ran if v is not None and v.running.number != in_force.number]
-        # A trial at a time of the messages also ends when the clock is there before any message.
+        # A trial at an event time also ends when the clock is there before any message.
         is_over = in_force.at_ms is not None and process.rundir.versions.ending(in_force.number) is not None
         is_right = in_force.made_how == "run" or others or is_over
         assert is_right, "the application did not go back to the version before"

@@ -190,7 +190,7 @@ class Cell(ABC):
         """Keep the current message for later."""
         message, sender = self.message, self.sender
         if message is None:
-            raise ContextError("only a message in hand can be stashed, and only once", where=str(self.path))
+            raise ContextError("only the current message can be stashed, and only once", where=str(self.path))
         self.message = self.sender = None
         if isinstance(message, Terminated):
             # Its watch stays open until the message is finally handled.

@@ -94,7 +94,7 @@ class Context:
         """Pass the current message on to `recipient`, which answers the original sender."""
         message = self._cell.message
         if message is None:
-            raise ContextError("there is no message in hand to forward", where=str(self._cell.path))
+            raise ContextError("there is no current message to forward", where=str(self._cell.path))
         recipient.tell(message, self._cell.sender)
 
     def unhandled(self, message: Message) -> None:

@@ -52,7 +52,9 @@ def start_child(parent: Cell, factory: Factory, name: str | None, capacity: int 
             got=repr(name),
         )
     if capacity is not None and capacity < 1:
-        raise ContextError("a mailbox needs room for a message", where=name, got=f"capacity {capacity}")
+        raise ContextError(
+            "a mailbox needs space for at least one message", where=name, got=f"capacity {capacity}"
+        )
     if parent.children is None:
         parent.children = {}
     elif name in parent.children:

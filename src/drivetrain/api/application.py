@@ -182,11 +182,11 @@ class Application:
         return self._add("read", Read(source), (), name)
 
     def table(self, source: Source, *, refresh: str | None = None, name: str | None = None) -> Table:
-        """A bounded source read whole, to join streams with.
+        """A bounded source that is read completely, to join streams with.
 
-        It is read when the application starts, and with `refresh` ("10 min") again after that time: messages
-        are joined with the rows that are the newest when their batch begins. Raises `GraphError` for an input
-        without an end, or a `refresh` that is not a time.
+        The table is read when the application starts and, with `refresh` ("10 min"), again after that time. A
+        batch joins its messages with the rows that are the newest when it begins. Raises `GraphError` for an
+        unbounded source, or a `refresh` that is not a duration.
 
         >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
         >>> joined = sales.join(kinds, on="item")

@@ -31,14 +31,15 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 class ApplicationStream:
     """The messages that the processor `stream` of the application `application` emits, with its clock.
 
-    `application` is a name, or an id where several have that name, in the same state directory. The columns
-    are those of the stream; `schema` declares them where the plan is to be made while the other application
-    does not run. The messages keep their timestamps, and windows fire by the other application's clock. The
-    source begins when it subscribes, at its first start, and ends with the other application's input.
+    `application` is a name, or an id if several applications have that name, in the same state directory. The
+    columns are those of the stream; `schema` declares them, so that the plan can be checked while the other
+    application does not run. Messages keep their timestamps, and windows fire by the other application's
+    clock. The source begins when it subscribes, at its first start, and ends with the other application's
+    input.
 
-    While this application is slow or away, the other one keeps up to `subscription.keep-bytes` for it, and
-    then waits. With `drop_after_ms` it does not wait: messages that are not read after that time, in ms, are
-    dropped, as are the oldest ones beyond these bytes; both applications show how many.
+    While this application is slow or stopped, the other one keeps up to `subscription.keep-bytes` of unread
+    messages for it, and then waits. With `drop_after_ms` it does not wait: it drops messages that have not
+    been read for that time, in ms, and the oldest ones beyond these bytes; both applications show how many.
     """
 
     application: str

@@ -33,7 +33,7 @@ def _read(text: str, what: str) -> dt.datetime | int:
     except ValueError as error:
         if text.isdecimal():
             return int(text)
-        raise UserError("not a moment", where=what, expected=_EXPECTED, got=repr(text)) from error
+        raise UserError("not a time", where=what, expected=_EXPECTED, got=repr(text)) from error
 
 
 def moment_text(ms: int) -> str:

@@ -60,7 +60,7 @@ def require_no_window(column: Column) -> None:
         called = text.partition("(")[0].strip().lower() if text else name if kind == "function" else ""
         if called in _WINDOWS:
             raise GraphError(
-                "windows of event time are no keys here",
+                "windows of event time cannot be keys here",
                 where=f"group_by ({caller()})",
                 expected=f'group_by(...).window(windows.{_WINDOWS[called]}("1 h")), which the clock fires',
                 got=str(part),

@@ -147,7 +147,7 @@ class FileSink:
             )
         if self.together is not None and not _is_below(self.path, self.together):
             raise GraphError(
-                "sinks that publish together lie below the directory that is named",
+                "sinks that publish together must be below their common directory",
                 where="sinks.files",
                 expected=f"a path below {self.together}",
                 got=self.path,

@@ -37,7 +37,7 @@ def apps_command(
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the applications of a cluster: name, id, state, since when, clock, and the workers they run on."""
+    """List the applications of a cluster: name, id, state, start, clock, and the workers they run on."""
     with connected(sets, config_file, masters, console) as client:
         applications = client.applications()
         workers = client.workers()

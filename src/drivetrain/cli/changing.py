@@ -33,14 +33,14 @@ DryRunOption: TypeAlias = Annotated[
 DiscardOption: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--discard", help="Fragments that go are stopped at once: they do not process what they have."
+        "--discard", help="Stop removed fragments at once, without processing the messages that they have."
     ),
 ]
 EvenIfReadOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--even-if-read",
-        help="Also change or remove streams that other applications read; without it that is refused.",
+        help="Also change or remove streams that other applications read; refused otherwise.",
     ),
 ]
 TimeoutOption: TypeAlias = Annotated[
@@ -123,7 +123,7 @@ class EmbeddedChange:
             self.rundir.release()
             in_force = self.rundir.versions.in_force()
             raise UnavailableError(
-                "the application has ended before the change has",
+                "the application ended before the change did",
                 where=self.rundir.app_id,
                 got=f"version {None if in_force is None else in_force.number} is in force",
                 remedy="run it with the same file: it continues there",
@@ -190,13 +190,13 @@ def _give_up(
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.DONE:
         raise UserError(
-            f"version {number} was not given up: its trial has ended before that",
+            f"version {number} was not cancelled: its trial had ended already",
             where=changeable.app_id,
-            remedy="drivetrain rollback goes back by another change",
+            remedy="drivetrain rollback returns to the previous version with another change",
         )
     if state.outcome is None:
         raise UnavailableError(
-            f"version {number} is not given up yet",
+            f"version {number} is not cancelled yet",
             where=changeable.app_id,
             got=f"it is {state.stage}",
             remedy="drivetrain versions shows how it ends; the run says why if it cannot go back",
@@ -242,7 +242,7 @@ def _in_words(state: ChangeState) -> str:
             later = "" if state.handing_over is None else f"; it {state.handing_over}"
             return f"version {state.number} is in force{later}"
         case Outcome.ROLLED_BACK if state.fragment is None:
-            return f"version {state.number} was given up, version {state.before} continues"
+            return f"version {state.number} was cancelled, version {state.before} continues"
         case Outcome.ROLLED_BACK:
             return (
                 f"version {state.number} has failed in fragment {state.fragment} and was rolled back; "

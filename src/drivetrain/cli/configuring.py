@@ -53,7 +53,7 @@ def configure(
     values = {name: text for name, text in given.items() if not _is_of_the_command(name, in_cluster)}
     if not values and not restored:
         raise UserError(
-            "nothing says what is to change",
+            "there is nothing to change",
             expected="FILE with the new graph, or --set KEY=VALUE, or --unset KEY",
             remedy=f"keys that may change are {', '.join(CHANGEABLE)}",
         )

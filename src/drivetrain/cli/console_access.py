@@ -44,7 +44,12 @@ def console_access_command(
     action: Annotated[Action, typer.Argument(help="list, add-user, add-token or remove.")],
     name: Annotated[str | None, typer.Argument(help="Name of the user or the token.")] = None,
     role: Annotated[
-        RoleName, typer.Option("--role", help="guest reads figures; user also messages, and may write.")
+        RoleName,
+        typer.Option(
+            "--role",
+            help="guest reads figures; user also reads messages, and changes applications; admin also "
+            "reads the configuration.",
+        ),
     ] = RoleName.GUEST,
     sets: SetOption = None,
     config_file: ConfigOption = None,

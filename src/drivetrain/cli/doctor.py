@@ -39,7 +39,8 @@ def doctor_command(
 ) -> None:
     """Check that this machine has everything that Drivetrain needs, and show how to install the rest.
 
-    With PLACES, s3:// URIs, also check that they can be reached, read and written, and keep their promises.
+    With PLACES, s3:// URIs, also check that they can be reached, read and written, and behave as Drivetrain
+    requires.
     """
     given = parse_sets(sets)
     split_sets(given, ())

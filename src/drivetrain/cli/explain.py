@@ -32,7 +32,7 @@ def explain_command(
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is wrong with an application, why, and what to do; exit code 1 if something is critical."""
+    """Show what is wrong with an application, why, and what to do; exit code 1 if something is critical."""
     from drivetrain.cluster.leader import NoLeaderError
 
     with connected(sets, config_file, masters, console) as client:

@@ -31,11 +31,14 @@ def init_command(
         str, typer.Argument(metavar="NAME", help="The name of the application, and of the new directory.")
     ],
     into: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="Where the directory is made; by default, here.")
+        Path,
+        typer.Option(
+            "--into", metavar="DIR", help="Where to create the directory; by default, in the current one."
+        ),
     ] = Path(),
     as_json: JsonOption = False,
 ) -> None:
-    """Make a project: an application that runs, a test that passes, configuration and a CI file."""
+    """Create a project: an application that runs, a test that passes, configuration and a CI file."""
     made = make_project(name, into)
     if as_json:
         files = [str(file.relative_to(made)) for file in sorted(made.rglob("*")) if file.is_file()]
@@ -67,7 +70,7 @@ def make_project(name: str, into: Path) -> Path:
     place = into / name
     if place.exists():
         raise OutputError(
-            "there is something of that name",
+            "a file or directory of that name exists already",
             where=str(place),
             expected="a directory that does not exist yet",
             remedy="choose another name, or another place with --into",
@@ -84,7 +87,7 @@ def make_project(name: str, into: Path) -> Path:
         Path(aside).rename(place)
     except OSError as error:
         raise OutputError(
-            "the project cannot be made", where=str(place), got=error.strerror, remedy="see --into"
+            "the project cannot be created", where=str(place), got=error.strerror, remedy="see --into"
         ) from error
     finally:
         if aside is not None:

@@ -43,6 +43,6 @@ def key_command(
         raise ConfigError(
             "there is no secret to make a key from",
             expected="the secret in DRIVETRAIN_SECRET or in the file cluster.secret-file",
-            remedy="run this where the secret of the cluster is",
+            remedy="run this on a machine that has the cluster's secret",
         )
     print_line(keyring.text_for(role.value))

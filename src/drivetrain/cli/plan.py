@@ -58,7 +58,8 @@ CheckOption = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Let Spark check every operator: its columns, and whether it was lowered. Needs Java.",
+        help="Let Spark check every operator: its columns, and whether Spark expressions replace its "
+        "function. Needs Java.",
     ),
 ]
 

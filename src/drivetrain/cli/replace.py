@@ -48,7 +48,7 @@ def replace_command(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace PROCESSOR of an application that runs here by what the function in FILE returns."""
+    """Replace PROCESSOR of an application that runs here with what the function in FILE returns."""
     config = load_config(config_file, parse_sets(sets, state_dir))
     manner = Manner(yes, dry_run, timeout, as_json)
     perform_edit(

@@ -38,7 +38,7 @@ def replay_command(
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Process messages from TIME on again, in a new life of an application, which may be running or not.
+    """Process messages from TIME on again, in a new life of an application, whether or not it runs.
 
     The new life starts with empty state; published output stays, and the new life adds to it.
     """

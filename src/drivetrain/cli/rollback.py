@@ -43,7 +43,11 @@ def rollback_command(
     app: AppArgument,
     version: Annotated[
         int | None,
-        typer.Argument(metavar="[VERSION]", min=1, help="By default the version before the one in force."),
+        typer.Argument(
+            metavar="[VERSION]",
+            min=1,
+            help="The version to return to; by default the one before the version in force.",
+        ),
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -59,7 +63,7 @@ def rollback_command(
     """Change an application that runs here, or in a cluster, back to an earlier version, which becomes the
     newest one.
 
-    A version that is on trial is given up.
+    This cancels a version that is on trial.
     """
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))

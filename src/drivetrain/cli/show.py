@@ -50,7 +50,9 @@ def show_command(
     app: AppArgument,
     watching: Annotated[
         bool,
-        typer.Option("--watch", help="Show progress until it has ended; Ctrl-C only ends the watching."),
+        typer.Option(
+            "--watch", help="Show progress until the application has ended; Ctrl-C ends only the command."
+        ),
     ] = False,
     masters: MastersOption = None,
     console: ConsoleOption = None,

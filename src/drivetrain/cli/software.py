@@ -66,7 +66,7 @@ def check_connectors() -> list[Finding]:
     if installed.connectors:
         findings.append(Finding("connectors", Verdict.OK, ", ".join(sorted(installed.connectors))))
     for name, why in sorted(installed.failed.items()):
-        remedy = f"mend or reinstall the package: it registers the entry point in the group {GROUP}"
+        remedy = f"repair or reinstall the package: it registers the entry point in the group {GROUP}"
         findings.append(Finding("connectors", Verdict.WARN, f"{name}: {why}", remedy))
     return findings
 

@@ -40,7 +40,7 @@ from drivetrain.terminal import Console, print_line
 if TYPE_CHECKING:
     from drivetrain.cluster.client import End, Submission
 
-_ATTACHED: Final = "Show how it goes and end with it (the default), or return once it is accepted."
+_ATTACHED: Final = "Show progress until the application ends (the default), or return once it is accepted."
 
 
 def submit_command(

@@ -39,9 +39,10 @@ def unsubscribe_command(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End the subscriptions of READER to an application that runs here: what is kept for it is deleted.
+    """End the subscriptions of READER to an application that runs here, and delete what is kept for it.
 
-    For a reader that is gone for good. One that runs ends with an error; with --fresh it subscribes again.
+    Use it for a reader that is gone for good. A running reader ends with an error; with --fresh it subscribes
+    again.
     """
     rundir = directory_of(app, load_config(config_file, parse_sets(sets, state_dir)))
     name, _, source = reader.partition("/")

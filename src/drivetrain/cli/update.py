@@ -56,7 +56,7 @@ AtOption: TypeAlias = Annotated[
     typer.Option(
         "--at",
         metavar="TIME",
-        help="A time of the messages, from which on the new version gets them: ISO 8601, milliseconds, "
+        help="The event time from which on the new version processes messages: ISO 8601, ms since 1970, "
         "next-window, or now (with the next batch).",
     ),
 ]
@@ -71,7 +71,7 @@ UnsetOption: TypeAlias = Annotated[
     typer.Option(
         "--unset",
         metavar="KEY",
-        help="Give a configuration key back the value with which the application was started; may be given "
+        help="Reset a configuration key to the value with which the application was started; may be given "
         "several times.",
     ),
 ]
@@ -97,7 +97,7 @@ def update_command(
     """Change an application that runs here, or in a cluster, to the graph in FILE, between two batches of
     each fragment.
 
-    With --at it takes effect at a time of the messages: both versions run until the clock is there. Settings
+    With --at it takes effect at an event time: both versions run until the clock reaches that time. Settings
     are those of the running application.
 
     Without FILE, --set and --unset change configuration keys from the next batch on: how long and large

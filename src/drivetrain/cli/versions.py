@@ -63,7 +63,7 @@ def versions_command(
     between: BetweenOption = None,
     picture: PictureOption = None,
 ) -> None:
-    """Show the versions of an application, here or in a cluster, and how each fared, the newest last."""
+    """Show the versions of an application, here or in a cluster, and the outcome of each, the newest last."""
     if picture is not None and between is None:
         raise UserError(
             "--picture draws what differs between two versions", remedy="add --between NUMBER NUMBER"

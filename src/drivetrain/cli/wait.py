@@ -1,4 +1,4 @@
-"""`drivetrain wait`: waits until an application of a cluster is over, or its clock has reached a moment.
+"""`drivetrain wait`: waits until an application of a cluster has ended, or its clock has reached a time.
 
 For scripts: "when all of March is counted, then …". Exit codes: 0 when it has; 4 when it has not in time;
 2 when the application ends first.
@@ -30,8 +30,8 @@ def wait_command(
         str | None,
         typer.Option(
             "--clock",
-            metavar="MOMENT",
-            help="Wait until all messages older than this moment have been processed: "
+            metavar="TIME",
+            help="Wait until all messages older than this event time have been processed: "
             "2013-03-01T00:00 (UTC unless it has a zone), or ms since 1970.",
         ),
     ] = None,
@@ -42,7 +42,7 @@ def wait_command(
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Wait until an application has ended, or its clock has reached a moment."""
+    """Wait until an application has ended, or its clock has reached a time."""
     milliseconds(timeout, "--timeout")  # rejects an invalid duration before connecting
     with connected(sets, config_file, masters, console) as client:
         if clock is None:

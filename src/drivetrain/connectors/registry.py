@@ -95,7 +95,7 @@ def connector_of(declaration: object, side: Side) -> Connector:
         where=f"entry points of the group {GROUP}",
         expected=f"a class of `drivetrain.{side}s`, or of an installed connector",
         got=f"connectors that cannot be loaded: {broken}" if broken else None,
-        remedy="mend or reinstall the package"
+        remedy="repair or reinstall the package"
         if broken
         else "install the package of its connector here and wherever executors run; it names the class "
         f"in `{side}s` and registers itself with an entry point",

@@ -208,7 +208,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         ),
         code=codes.get(error.status_code, "bad-request"),
         where=f"{request.method} {request.url.path}"[:500],
-        remedy="see /api/v1/openapi.json for what there is",
+        remedy="/api/v1/openapi.json lists all routes",
     )
     return _problem(problem_of(refusal, request.url.path), error.headers)
 

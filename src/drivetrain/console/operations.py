@@ -90,7 +90,7 @@ class OperationBook:
                 code="not-found",
                 where=operation_id[:100],
                 expected="an operation that this console was asked for since it started",
-                remedy="see the application itself for what came of it",
+                remedy="see the application itself for the outcome",
             )
         return found
 

@@ -197,7 +197,7 @@ def _require_guarded(config: Config) -> None:
         )
     if not certificate and not config[keys.WITHOUT_TLS]:
         raise ConfigError(
-            "passwords and tokens would cross the network in clear",
+            "passwords and tokens would cross the network unencrypted",
             where=f"{keys.HOST.name} = {host}",
             expected=f"{keys.TLS_CERTIFICATE.name} and {keys.TLS_KEY.name}",
             remedy=f"set both; or, with a proxy in front that has HTTPS, {keys.WITHOUT_TLS.name}=true",

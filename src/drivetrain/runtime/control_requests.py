@@ -166,7 +166,7 @@ def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscr
     """
     subscribed = ask(rundir, ControlRequest("subscribe", wanted=wanted), _COMPILES_S).subscribed
     if subscribed is None:
-        raise InternalError("an application does not say what it keeps", where=rundir.app_id)
+        raise InternalError("the answer of an application lacks what it keeps", where=rundir.app_id)
     return subscribed
 
 
@@ -193,7 +193,7 @@ def asked_state(rundir: RunDirectory) -> ChangeState:
     """How things stand in the application that runs in `rundir`; raises UnavailableError as `ask_change`."""
     state = ask(rundir, ControlRequest("state"), ANSWERS_S).state
     if state is None:
-        raise InternalError("an application does not say how things stand", where=rundir.app_id)
+        raise InternalError("the answer of an application lacks its state", where=rundir.app_id)
     return state
 
 

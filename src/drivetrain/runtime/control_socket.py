@@ -124,7 +124,7 @@ def asked(home: Path, request: bytes, timeout_s: float) -> bytes:
         raise NobodyListensError(
             "the application does not run embedded here",
             where=str(home),
-            got="nobody listens at its control socket",
+            got="no process listens at its control socket",
             remedy="start it with drivetrain run; if it has only just started, try again in a moment",
         ) from error
     except OSError as error:

@@ -113,7 +113,7 @@ class Preparation:
             where=str(self._directory),
             expected=f"{preparer.app_id}, epoch {preparer.epoch}",
             got="nobody has prepared it" if by is None else f"{by.app_id}, epoch {by.epoch}",
-            remedy="none is needed: that one continues, and this one ends",
+            remedy="nothing to do: that one continues, and this one ends",
         )
 
     @contextmanager

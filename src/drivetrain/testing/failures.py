@@ -56,12 +56,12 @@ class Failures:
         return any(mark in f"{error} {error.__cause__}" for mark in marks)
 
     def require_all_happened(self) -> None:
-        """Raise `UserError` when the run never came to a point that was armed."""
+        """Raise `UserError` when the run never reached a point that was armed."""
         if self._waiting:
             raise UserError(
-                f"the run never came to {', '.join(self._waiting)}",
+                f"the run never reached {', '.join(self._waiting)}",
                 where="crash_at",
-                remedy="send what makes it come there; the points of checkpoints need "
+                remedy="send messages that make the run reach it; the points of checkpoints need "
                 'config={"checkpoint.mode": "on"}, those of a transaction a real Kafka sink',
             )
 

@@ -111,7 +111,9 @@ def preview(
     graph = app.graph(unfinished=True)
     require_known(graph, processor)
     if graph.nodes[processor].operation.is_table:
-        raise UserError("a table cannot be previewed", where=processor, remedy="preview what joins it")
+        raise UserError(
+            "a table cannot be previewed", where=processor, remedy="preview a stream that joins it"
+        )
     if graph.nodes[processor].operation.ends_stream:
         processor = graph.nodes[processor].inputs[0]  # what a sink gets
     pruned = leading_to(graph, processor)

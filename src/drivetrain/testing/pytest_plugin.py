@@ -22,15 +22,16 @@ from drivetrain.testing.test_run import TestRun
 
 @pytest.fixture(scope="session")
 def drivetrain_config() -> dict[str, str]:
-    """The configuration keys of all runs; override it in a `conftest.py` for others."""
+    """The configuration keys of all runs; override this fixture in `conftest.py` to set keys."""
     return {}
 
 
 @pytest.fixture
 def start_run(drivetrain_config: dict[str, str]) -> Iterator[Callable[..., TestRun]]:
-    """Starts runs that end with the test: `run = start_run(app)`; the arguments are those of `TestRun`.
+    """Starts runs, and closes them at the end of the test: `run = start_run(app)`, with the arguments of
+    `TestRun`.
 
-    Fails the test when a run never came to a point at which it was to die.
+    Fails the test if a run never reached a point at which it was supposed to die.
     """
     with ExitStack() as runs:
 

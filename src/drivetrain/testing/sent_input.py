@@ -90,7 +90,7 @@ class SentInput:
             for name in row:
                 if name not in names:
                     raise InputError(
-                        f"row {number} has a column {name!r}, which the source has not",
+                        f"row {number} has a column {name!r}, which the source does not have",
                         where=self.id,
                         expected=", ".join(names),
                         got=repr(row),

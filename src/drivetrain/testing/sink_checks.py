@@ -53,10 +53,11 @@ def check_sink(
     schema: str = SCHEMA,
     spark: SparkSession | None = None,
 ) -> None:
-    """Check a sink, whose target is empty: raises `AssertionError` for the first promise that it breaks.
+    """Check a sink with an empty target; raises `AssertionError` for the first requirement that it violates.
 
-    `declare` returns the declaration, `read` the rows that readers of the target see, as tuples or mappings
-    in the order of the columns. `rows` are at least twelve different ones with the columns of `schema`.
+    `declare` returns the declaration. `read` returns the rows that readers of the target see, as tuples or
+    mappings in the order of the columns. `rows` are at least twelve different rows with the columns of
+    `schema`.
 
     >>> from drivetrain.testing import check_sink
     >>> def test_lines(spark, folder):

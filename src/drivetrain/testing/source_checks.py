@@ -37,11 +37,11 @@ def check_source(
     spark: SparkSession | None = None,
     timeout: str = "2 min",
 ) -> None:
-    """Check a source: raises `AssertionError` for the first promise that it breaks.
+    """Check a source; raises `AssertionError` for the first requirement that it violates.
 
-    `declare` returns the declaration, `expected` are the rows to be read, as tuples or mappings in the order
-    of the columns; of a source without end, those that are there now. `timeout` is how long reading them may
-    take.
+    `declare` returns the declaration. `expected` are the rows that the source must return, as tuples or
+    mappings in the order of the columns; for an unbounded source, the rows that exist now. `timeout` limits
+    the time for reading them.
 
     >>> from drivetrain.testing import check_source
     >>> def test_numbers(spark):

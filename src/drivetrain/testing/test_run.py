@@ -38,14 +38,14 @@ Row = dict[str, Any]
 
 
 class TestRun:
-    """A run of `app` that a test feeds and looks at; a context manager.
+    """A run of `app`: a test sends its messages and reads its results. A context manager.
 
-    `inputs` are rows by the names of sources and tables. Those of tables must be given here; those of sources
-    are sent when the run has started. `real` names tables that are read, and sinks that are written, as in
-    production. `watch` names processors that are to be seen though they run inside a trunk, which changes the
-    plan; without it a second run shows them. `columns` are those of sources that do not declare any, as DDL.
-    `config` sets configuration keys. `now` is when messages arrive of sources that stamp them on arrival,
-    until the clock is advanced. `timeout` limits each wait.
+    `inputs` maps names of sources and tables to rows. Rows of tables must be passed here; rows of sources are
+    sent when the run has started. `real` names the tables that the run reads, and the sinks that it writes,
+    as in production. `watch` names processors inside a trunk that the run shows itself, with a different
+    plan; without it, a second run shows them. `columns` maps sources that do not declare their columns to a
+    DDL. `config` sets configuration keys. `now` is the time of arrival for sources that stamp messages on
+    arrival, until the clock is advanced. `timeout` limits each wait.
 
     Raises the errors of the application, `UserError` for a name that the application does not have.
 
@@ -137,10 +137,10 @@ class TestRun:
             self._take(Sent(name, batch))
 
     def advance_clock(self, to: str | int | dt.datetime) -> None:
-        """Say that no source gives anything older than `to` any more, and wait for what follows.
+        """Declare that no source has messages older than `to` any more, and wait for the consequences.
 
-        Windows that end by then fire. It is also the time at which sources that stamp messages on arrival get
-        those to come. A clock does not move back: an earlier time changes nothing.
+        Windows that end by then fire. `to` also becomes the time of arrival of later messages, for sources
+        that stamp messages on arrival. A clock does not move back: an earlier time changes nothing.
         """
         clock_ms = moment_ms(to, "advance_clock")
         self._now_ms = max(self._now_ms, clock_ms)
@@ -149,7 +149,7 @@ class TestRun:
     def end(self) -> RunResult:
         """End all inputs, wait for the end of the run, and return its result; its messages can still be read.
 
-        The application's `when_finished` hooks are not called: they look at sinks, which were not written.
+        The application's `when_finished` hooks are not called: they read sinks, which were not written.
         """
         self._take(Ended())
         result = self._active().result
@@ -158,7 +158,7 @@ class TestRun:
         return result
 
     def crash_at(self, point: str, time: int = 1) -> None:
-        """Let the run die when it reaches `point` the `time`-th time from now, and continue from its state.
+        """Make the run die when it reaches `point` the `time`-th time from now, and continue from its state.
 
         The points are those of `drivetrain.crash_points`, such as "before-sink", "after-entry" and
         "before-commit". Raises `UserError` for any other; a run that ends without having reached the point
@@ -171,16 +171,16 @@ class TestRun:
         self._failures.arm(point, time)
 
     def restart(self) -> None:
-        """Let the run die between two batches, and continue from its state."""
+        """Make the run die between two batches, and continue from its state."""
         self._active().restart()
 
     # -- what a test looks at ------------------------------------------------------------------------
 
     def emitted(self, processor: str | Stream[Any], *columns: str) -> list[Row]:
-        """What a processor has emitted so far, batch by batch; of a sink: what it would have written.
+        """The messages that a processor has emitted so far, or a sink would have written, batch by batch.
 
-        With `columns` only those. Timestamps are datetimes in UTC. The order within a batch is that of the
-        messages where nothing was grouped, else any: compare sorted.
+        `columns` selects columns. Timestamps are datetimes in UTC. Within a batch, messages are in their
+        order if nothing was grouped; otherwise the order is undefined: sort before you compare.
         """
         name = _id(processor)
         require_known(self._graph, name)

@@ -117,7 +117,12 @@ def test_a_window_whose_code_fails_is_rolled_back_and_nothing_of_it_stays(drive:
     assert (ending.outcome, dict(ending.leaving)) == (Outcome.ROLLED_BACK, {})
 
 
-@pytest.mark.parametrize("point", [CrashPoint.AFTER_VERSION, CrashPoint.CHANNEL_BEGINS])
+KILLED_AT = pytest.mark.nightly("the other point; test_changes_of_a_run has every one")
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(CrashPoint.AFTER_VERSION, marks=KILLED_AT), CrashPoint.CHANNEL_BEGINS]
+)
 def test_after_a_kill_while_a_window_starts_it_takes_every_message_of_its_version(
     drive: Harness, point: CrashPoint
 ) -> None:
@@ -135,7 +140,13 @@ def test_after_a_kill_while_a_window_starts_it_takes_every_message_of_its_versio
     assert fired
 
 
-@pytest.mark.parametrize("point", [CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(CrashPoint.CHANNEL_ENDS, marks=KILLED_AT),
+        pytest.param(CrashPoint.FRAGMENT_LEAVES, marks=KILLED_AT),
+    ],
+)
 def test_after_a_kill_while_a_window_leaves_it_goes_on_leaving(drive: Harness, point: CrashPoint) -> None:
     feed = Feed(drive.directory)
     feed.put(9)

@@ -1,4 +1,4 @@
-"""Versions that hand over at a time of the messages, on real Spark: exact, whatever comes in which order."""
+"""Versions that hand over at an event time, on real Spark: exact, whatever comes in which order."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ def runs_alone(directory: Path) -> bool:
     return noted is not None and (noted.version, noted.before) == (2, 0)
 
 
+@pytest.mark.nightly("test_handovers_of_a_run, with kills at every step")
 def test_a_handover_goes_on_exactly_after_kills_and_replays(drive: Harness) -> None:
     feed, rundir = Disordered(drive.directory, seed=2), of_state(drive)
     feed.put(6)

@@ -63,6 +63,7 @@ def test_a_fragment_restarts_alone_with_another_trunk_and_keeps_its_state(
         running.wait(TIMEOUT)
 
 
+@pytest.mark.nightly("test_changes_of_a_run has every point")
 @pytest.mark.parametrize("point", [CrashPoint.AFTER_VERSION, CrashPoint.BEFORE_COMMIT])
 def test_a_batch_that_a_kill_interrupts_runs_again_with_the_trunk_that_it_began_with(
     drive: Harness, point: CrashPoint

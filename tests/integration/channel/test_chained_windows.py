@@ -60,10 +60,20 @@ ENTRY_BY_ENTRY = {"maxRows": 40}
 @pytest.mark.parametrize(
     ("shape", "limit"),
     [
-        ("tumbling", {}),
+        pytest.param(
+            "tumbling", {}, marks=pytest.mark.nightly("random applications have every kind of window")
+        ),
         ("tumbling", ENTRY_BY_ENTRY),
-        ("sliding", ENTRY_BY_ENTRY),
-        ("session", ENTRY_BY_ENTRY),
+        pytest.param(
+            "sliding",
+            ENTRY_BY_ENTRY,
+            marks=pytest.mark.nightly("random applications have every kind of window"),
+        ),
+        pytest.param(
+            "session",
+            ENTRY_BY_ENTRY,
+            marks=pytest.mark.nightly("random applications have every kind of window"),
+        ),
     ],
 )
 def test_two_windows_in_a_row_equal_one_batch_query(

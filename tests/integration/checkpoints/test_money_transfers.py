@@ -65,6 +65,7 @@ def test_a_reader_of_sqlite_sees_ledger_and_balances_agree_whatever_is_killed(
     killed_and_finished(tmp_path, str(path), of_sqlite(path))
 
 
+@pytest.mark.nightly("test_publishing and test_restore, with fewer deaths")
 def test_a_reader_of_postgresql_sees_ledger_and_balances_agree_whatever_is_killed(
     tmp_path: Path, postgres: PostgresServer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

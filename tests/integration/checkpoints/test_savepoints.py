@@ -131,6 +131,7 @@ def test_a_savepoint_of_a_running_application_goes_on_elsewhere(saved: Saved) ->
     goes_on_elsewhere(saved.drive, saved.place, "on")
 
 
+@pytest.mark.nightly("the test above, with checkpoints")
 def test_without_checkpoints_too_a_savepoint_of_a_running_application_goes_on_elsewhere(
     drive: Harness,
 ) -> None:

@@ -49,6 +49,12 @@ MORE = """
 tapped = marked.filter("n >= 0", name="tapped").cut()
 tapped.with_columns(twice="n * 2", step="more").sink(sinks.json(place + "/more"), name="more_out")
 """
+SILENT = """
+app.read(sources.json(place + "/none", schema="n bigint", watch=True), name="silent").sink(
+    sinks.json(place + "/unused"), name="silent_out"
+)
+"""
+"""A fragment without messages: the trial of its version cannot pass before another fragment has failed."""
 MARKING = """
 def mark(n: int) -> int:
     {body}
@@ -145,10 +151,12 @@ class Shop:
         """Change it by its client, in another thread; the version, once its trial is over."""
         return begun(lambda: self.cluster.client.update(self.app, file, timeout="15 min"))
 
-    def wait_on_trial(self, number: int) -> None:
-        """Wait until a version is in force, and on trial."""
+    def wait_on_trial(self, number: int, update: Future[int] | None = None) -> None:
+        """Wait until a version is in force, and on trial; raises what the update raises."""
 
         def look() -> bool:
+            if update is not None and update.done():
+                update.result()
             try:
                 state = self.cluster.client.change_state(self.app)
             except UnavailableError:
@@ -266,7 +274,7 @@ def test_it_goes_over_to_other_code_while_its_queries_go_on(shop: Shop) -> None:
 def test_a_version_that_fails_goes_back_by_itself_and_says_where(shop: Shop) -> None:
     before, runs, number = shop.attempts(), max(shop.expected.values()), shop.next_version()
     update = shop.update(shop.write(3, FAILS))
-    shop.wait_on_trial(number)
+    shop.wait_on_trial(number, update)
     shop.feed(runs)
     with pytest.raises(RolledBackError, match=f"version {number} has failed") as failed:
         update.result(LATE_S)
@@ -278,6 +286,7 @@ def test_a_version_that_fails_goes_back_by_itself_and_says_where(shop: Shop) -> 
     assert shop.outcomes()[-1] == "rolled back"
 
 
+@pytest.mark.nightly("test_flood and test_unproven_peers, without Spark")
 def test_beside_a_flood_of_strangers_it_processes_and_nothing_is_started_again(shop: Shop) -> None:
     before, epoch, version = shop.attempts(), shop.status()[0].epoch, max(shop.expected.values())
     # Not executors: in their processes PySpark listens, too, and takes one connection after the other.
@@ -311,11 +320,12 @@ def test_threads_of_an_executor_are_shown_in_python_and_java(shop: Shop) -> None
         assert '"MainThread"' in stacks.python
         assert "drivetrain/cluster/executor" in stacks.python
         assert "stream execution thread" in stacks.java
-    with pytest.raises(DrivetrainError, match="no executor says what its threads do") as caught:
+    with pytest.raises(DrivetrainError, match="no executor has reported what its threads do") as caught:
         shop.cluster.client.threads(shop.app, "nobody")
     assert str(stacks.executor) in str(caught.value.got)
 
 
+@pytest.mark.nightly("test_configuring, embedded; simulated by test_attempts_under_faults")
 def test_configuration_keys_change_for_executors_and_outlast_the_application_master(shop: Shop) -> None:
     attempts, version = shop.attempts(), max(shop.expected.values())
     line = ("update", shop.app, "--set", "run.max-batch-bytes=1 KiB", "--json")
@@ -342,7 +352,7 @@ def come_and_go(
     """One more fragment starts, takes what comes from then on, and leaves; something befalls it twice."""
     number, seen = shop.next_version(), len(shop.shown("more"))
     update = shop.update(shop.write(version, more=MORE))
-    shop.wait_on_trial(number)
+    shop.wait_on_trial(number, update)
     wait_for(lambda: "more" in shop.attempts(), "the fragment to start", LATE_S)
     during_trial()
     wait_for(lambda: "more" in shop.attempts(), "the fragment to run again", LATE_S)
@@ -352,7 +362,7 @@ def come_and_go(
     taken = sorted((n, v) for n, v in shop.expected.items() if v == version)
     wait_for(lambda: len(shop.shown("more")) >= seen + len(taken), "all messages in the new sink", LATE_S)
     update = shop.update(shop.write(version + 1))
-    shop.wait_on_trial(number + 1)
+    shop.wait_on_trial(number + 1, update)
     shop.feed(version + 1)
     assert update.result(LATE_S) == number + 1
     leaving()
@@ -364,6 +374,7 @@ def come_and_go(
     assert shop.outcomes()[-2:] == ["done", "done"]
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_a_new_fragment_whose_executor_is_killed_takes_every_message_once_and_leaves(shop: Shop) -> None:
     come_and_go(shop, 10, lambda: shop.kill_executor_of("more"), lambda: None)
 
@@ -381,16 +392,17 @@ def test_new_fragments_come_and_go_while_processes_are_killed(shop: Shop) -> Non
 def test_a_new_fragment_that_fails_is_taken_back_with_what_it_has_shown(shop: Shop) -> None:
     before, runs, number = shop.attempts(), max(shop.expected.values()), shop.next_version()
     wrong = MORE.replace('twice="n * 2"', "twice=marking.mark").replace('"/more"', '"/wrong"')
-    file = Path(shop.write(50, FAILS, wrong.replace("more", "bad")))
+    (shop.place / "none").mkdir()
+    file = Path(shop.write(50, FAILS, wrong.replace("more", "bad") + SILENT))
     file.write_text(file.read_text().replace("version=marking.mark", f"version='{runs}'"))
     update = shop.update(str(file))
-    shop.wait_on_trial(number)
+    shop.wait_on_trial(number, update)
     shop.feed(runs)
     with pytest.raises(RolledBackError, match=f"version {number} has failed") as failed:
         update.result(LATE_S)
     assert failed.value.where == "fragment bad"
     shop.feed(runs)  # its producer goes back, and stops writing to it, with a batch
-    wait_for(lambda: "bad" not in shop.attempts(), "the fragment to leave", LATE_S)
+    wait_for(lambda: not {"bad", "silent"} & shop.attempts().keys(), "the fragments to leave", LATE_S)
     shop.wait_shown()
     assert shop.attempts() == before, "no other fragment was started again"
     assert shop.shown("wrong") == []
@@ -400,7 +412,7 @@ def test_a_new_fragment_that_fails_is_taken_back_with_what_it_has_shown(shop: Sh
 def test_the_application_master_is_killed_during_a_trial(shop: Shop) -> None:
     number = shop.next_version()
     update = shop.update(shop.write(5))
-    shop.wait_on_trial(number)
+    shop.wait_on_trial(number, update)
     epoch = shop.status()[0].epoch
     [app_master] = shop.cluster.processes("drivetrain.cluster.app_master")
     os.kill(app_master, signal.SIGKILL)
@@ -416,7 +428,7 @@ def test_the_application_master_is_killed_during_a_trial(shop: Shop) -> None:
 def test_an_executor_is_killed_during_a_trial(shop: Shop) -> None:
     before, number = shop.attempts(), shop.next_version()
     update = shop.update(shop.write(6))
-    shop.wait_on_trial(number)
+    shop.wait_on_trial(number, update)
     _, status = shop.status()
     assert status is not None
     pid = status.executors[0].pid
@@ -434,6 +446,7 @@ def test_an_executor_is_killed_during_a_trial(shop: Shop) -> None:
     shop.wait_shown()
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_a_restarted_application_has_the_newest_version_and_goes_back(shop: Shop) -> None:
     epoch, runs, number = shop.status()[0].epoch, max(shop.expected.values()), shop.next_version()
     shop.cluster.client.restart(shop.app)

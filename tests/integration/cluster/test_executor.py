@@ -213,6 +213,7 @@ def test_an_executor_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: 
     assert len(long) == len(minutes)
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_an_executor_of_an_older_epoch_ends_and_so_does_one_without_application_master(
     tmp_path: Path,
 ) -> None:

@@ -155,6 +155,7 @@ def kill(cluster: WholeCluster, app: str) -> None:
 
 
 def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: WholeCluster) -> None:
+    """Executor, application master and leader; at night the rest, which simulations always kill."""
     place = cluster.directory / "held"
     gates = Gates(place)
     attached = cluster.attached(
@@ -172,11 +173,13 @@ def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: 
         assert (place / "raised").exists()
         kill_an_executor(cluster, app_id, gates)
         kill_the_application_master(cluster, app_id, gates)
-        kill_its_worker(cluster, app_id, gates)
+        if "DRIVETRAIN_SEEDS" in os.environ:
+            kill_its_worker(cluster, app_id, gates)
         kill_the_leader(cluster, app_id, gates)
-        freeze_the_leader(cluster, app_id, gates)
-        kill_two_of_three_masters(cluster, app_id, gates)
-        kill_all_masters(cluster, app_id, gates)
+        if "DRIVETRAIN_SEEDS" in os.environ:
+            freeze_the_leader(cluster, app_id, gates)
+            kill_two_of_three_masters(cluster, app_id, gates)
+            kill_all_masters(cluster, app_id, gates)
         while gates.next * STAGE < ROWS:
             gates.open()
         output, _ = attached.communicate(timeout=180)
@@ -324,6 +327,7 @@ lines.filter(lambda value: value == "worse").map(checked, returns=str).sink(sink
 """
 
 
+@pytest.mark.nightly("test_secrets, embedded")
 def test_a_secret_is_nowhere_but_where_it_was_put(cluster: WholeCluster, tmp_path: Path) -> None:
     """Not in any file of the cluster, answer, command line, log or savepoint, while it is used and fails."""
     directory = cluster.directory

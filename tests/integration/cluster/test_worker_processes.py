@@ -178,7 +178,9 @@ def test_stopping_a_process_ends_its_descendants_wherever_they_went(tmp_path: Pa
     run(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly("the harder signal"))]
+)
 def test_the_end_of_a_worker_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     async def scenario(world: World) -> None:
         before = {process.pid for process in sleepers(set())}
@@ -322,6 +324,7 @@ def test_a_worker_without_a_leader_ends_with_all_it_launched(tmp_path: Path) -> 
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("simulated by test_worker_registration")
 def test_a_refused_worker_says_why_and_tries_again(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         world.leader.refusal = WorkerRefused("name-taken", "there is a worker named box", "name it otherwise")

@@ -56,6 +56,7 @@ def check(drive: Harness) -> None:
     )
 
 
+@pytest.mark.nightly("test_operators_in_a_test_run, without a death")
 def test_early_results_grow_to_the_final_ones_each_once_though_the_run_dies(
     drive: Harness,
 ) -> None:

@@ -51,6 +51,7 @@ def told(rows: list[dict[str, Any]], hours: int) -> dict[tuple[str, int], int]:
     return {(r["key"], ms(r["window_start"]) // HOUR // hours): r["total"] for r in rows}
 
 
+@pytest.mark.nightly("the unit tests of times and clocks")
 def test_no_message_is_late_before_1970_and_none_without_end_ends_the_stream(drive: Harness) -> None:
     rows = messages()
     app = Application("ends")

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from harness import Harness, at, events
 
 from drivetrain import Application, agg, sinks, windows
@@ -71,6 +72,7 @@ def sleeping(message: Any) -> int:
     return int(message.key)
 
 
+@pytest.mark.nightly("the slow sink, below")
 def test_a_slow_python_function_is_the_cause(drive: Harness) -> None:
     app, noting = Application("slow-function"), Noting()
     rows = [(at(i), i) for i in range(30)]

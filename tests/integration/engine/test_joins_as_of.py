@@ -65,6 +65,7 @@ def found(drive: Harness) -> list[tuple[Any, ...]]:
     return sorted(((ms(r["ts"]), r["item"], r["n"], r["price"]) for r in rows), key=repr)
 
 
+@pytest.mark.nightly("random applications")
 def test_each_message_gets_the_version_of_its_time_though_the_run_dies(drive: Harness) -> None:
     sales, prices = drawn(1)
     for point, times in [(CrashPoint.AFTER_SINK, 2), (CrashPoint.BEFORE_COMMIT, 3)]:

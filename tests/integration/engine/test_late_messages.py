@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from harness import Harness, at, ms
 
 from drivetrain import Application, Monoid, agg, sources, windows
@@ -50,6 +51,7 @@ def contents(drive: Harness, name: str) -> Counter[tuple[str, int, int]]:
     return found
 
 
+@pytest.mark.nightly("random applications")
 def test_the_same_batches_give_the_same_windows_natively_in_python_and_with_late(drive: Harness) -> None:
     draw = random.Random(5)
     files = [

@@ -102,7 +102,17 @@ def check(drive: Harness, *, stopped: bool = False) -> None:
     assert sum(-r["value"] for r in drive.rows("united") if r["value"] < 0) == (len(ROWS) if stopped else 0)
 
 
-@pytest.mark.parametrize("task", [Sorted, SortedInBatches, SortedByKey, SortedWithState])
+OTHERS = pytest.mark.nightly("Tasks of this kind have tests of their own, without outputs")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Sorted,
+        *(pytest.param(task, marks=OTHERS) for task in (SortedInBatches, SortedByKey)),
+        SortedWithState,
+    ],
+)
 def test_each_result_goes_to_its_output_with_its_timestamp(drive: Harness, task: Any) -> None:
     options: dict[str, Any] = {}
     if task is not SortedByKey:
@@ -115,6 +125,7 @@ def test_each_result_goes_to_its_output_with_its_timestamp(drive: Harness, task:
     assert counts["sorted-large"].messages_in == len(ROWS) - LARGE
 
 
+@pytest.mark.nightly("test_guarantee_delivery, and each output without a death")
 def test_outputs_are_exact_when_the_run_dies_between_them(drive: Harness) -> None:
     """It dies after one of the sinks, and before Spark's commit."""
     deaths = [(CrashPoint.AFTER_SINK, 3), (CrashPoint.BEFORE_COMMIT, 2)]
@@ -133,6 +144,7 @@ def test_outputs_are_exact_when_the_run_dies_between_them(drive: Harness) -> Non
     check(drive, stopped=True)
 
 
+@pytest.mark.nightly("the unit tests of plans")
 def test_an_output_may_be_all_that_is_read(drive: Harness) -> None:
     app = Application("only")
     made = events(app, ROWS, SCHEMA, "1 s").process(Sorted)

@@ -82,7 +82,9 @@ def found_pairs(drive: Harness) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("batch", ["1 KiB", "1 MiB"])
+@pytest.mark.parametrize(
+    "batch", ["1 KiB", pytest.param("1 MiB", marks=pytest.mark.nightly("small batches are the harder case"))]
+)
 def test_a_function_sees_the_match_so_far(drive: Harness, batch: str) -> None:
     made = events(7)
     drive.run(application(drive, made, *PARTS), run__max_batch_bytes=batch)
@@ -90,6 +92,7 @@ def test_a_function_sees_the_match_so_far(drive: Harness, batch: str) -> None:
     assert len(pairs(made)) > 5
 
 
+@pytest.mark.nightly("test_tasks_with_states, with the same state")
 def test_matches_are_the_same_though_the_run_dies(drive: Harness) -> None:
     made, left = events(10), [2]
 

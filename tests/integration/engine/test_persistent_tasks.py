@@ -157,6 +157,7 @@ def finished(
 Finished = tuple[Application, Harness, list[tuple[int, str, int]]]
 
 
+@pytest.mark.nightly("test_states_survive_a_death_and_another_number_of_partitions")
 def test_the_live_value_is_that_of_all_messages(finished: Finished) -> None:
     app, drive, data = finished
     states = state(app, "sums", drive.config())
@@ -180,6 +181,7 @@ def test_a_task_that_is_called_at_the_end_only_is_called_once_for_each_bucket(fi
     assert [row["value"] for row in drive.rows("closing")] == ["closed"] * len(buckets)
 
 
+@pytest.mark.nightly("test_two_state, beside a naive model")
 def test_the_state_as_of_any_step_is_one_pass_over_the_messages_older_than_it(finished: Finished) -> None:
     app, drive, data = finished
     states = state(app, "sums", drive.config())
@@ -226,7 +228,7 @@ def test_a_time_that_cannot_be_told_exactly_is_refused_with_the_nearest_ones(fin
         states.items(3 * MINUTE + 1)
     with pytest.raises(UserError, match="cannot be queried"):
         states.items("9999-12-31T12:00")
-    with pytest.raises(UserError, match="not a moment"):
+    with pytest.raises(UserError, match="not a time"):
         states.items(10**15)
     with pytest.raises(UserError, match="one of closing, hourly, records, sums"):
         state(app, "nothing", drive.config())
@@ -235,6 +237,7 @@ def test_a_time_that_cannot_be_told_exactly_is_refused_with_the_nearest_ones(fin
     assert state("persistent", "sums", drive.config()).get("key-1") is not None
 
 
+@pytest.mark.nightly("test_state_query, in one process")
 def test_the_console_reads_the_same_states_in_a_process_with_limits(
     finished: Finished, tmp_path: Path
 ) -> None:
@@ -414,6 +417,7 @@ def test_aggregates_and_folds_of_spark_can_be_asked_for_what_they_hold_now(drive
         state(app, "figures", drive.config()).get("key-1", at=0)
 
 
+@pytest.mark.nightly("test_two_state")
 def test_pictures_go_on_for_keys_that_are_idle_and_a_running_application_answers(drive: Harness) -> None:
     data = messages(200, seed=5)
     early = [(ts, key, n) for ts, key, n in data if ts < 10 * MINUTE]

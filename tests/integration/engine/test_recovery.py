@@ -95,6 +95,7 @@ def command(app: Path, directory: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.nightly("test_guarantee_delivery kills one run at one point of each kind")
 def test_a_run_killed_again_and_again_ends_with_the_output_of_an_undisturbed_one(drive: Harness) -> None:
     directory = drive.directory
     data = rows(ROWS)

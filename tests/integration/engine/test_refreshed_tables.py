@@ -56,6 +56,7 @@ def test_each_batch_sees_the_rows_that_are_the_newest_when_it_begins(drive: Harn
     assert {r["version"]: r["n"] for r in drive.rows()} == {v: ROWS for seen in seen.values() for v in seen}
 
 
+@pytest.mark.nightly("the unit tests of refreshed tables")
 def test_rows_stay_while_a_table_cannot_be_read_again(
     drive: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:

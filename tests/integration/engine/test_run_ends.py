@@ -70,6 +70,7 @@ def test_inputs_without_messages_end_in_front_of_whatever_keeps_state(drive: Har
         assert drive.rows(name) == []
 
 
+@pytest.mark.nightly("test_newest_bound and test_run_clock")
 def test_of_event_times_in_a_row_the_last_one_counts(drive: Harness) -> None:
     # `n` counts backwards: by it the messages come in the opposite order, and none is late.
     rows = [(at(i * SECOND), "a", 60 - i) for i in range(60)]
@@ -124,7 +125,13 @@ def forget_batches_after(drive: Harness, fragment: str, last: int) -> None:
                 file.unlink()
 
 
-@pytest.mark.parametrize("point", ["an input has ended", "all have, and the state is not told"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "an input has ended",
+        pytest.param("all have, and the state is not told", marks=pytest.mark.nightly("the first point")),
+    ],
+)
 def test_a_run_that_is_killed_after_an_input_has_ended_goes_on_to_its_end(drive: Harness, point: str) -> None:
     rows = [(at(i * SECOND), "ab"[i % 2], i) for i in range(60)]
     put_json(drive.directory / "in" / "early.json", rows)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 from pathlib import Path
 from drivetrain.config import Config
@@ -32,6 +34,7 @@ stop()
 """
 
 
+@pytest.mark.nightly("test_class_archive and test_session")
 def test_spark_starts_with_a_damaged_archive_and_gets_secrets_without_its_command_line(
     tmp_path: Path,
 ) -> None:

@@ -55,6 +55,7 @@ def test_two_streams_join_where_they_are_near_in_time(drive: Harness, how: str) 
     assert Counter((r["key"], r["n"], r["m"]) for r in drive.rows()) == wanted
 
 
+@pytest.mark.nightly("random applications")
 def test_a_join_result_may_be_windowed(drive: Harness) -> None:
     left = [(at(i * 1000), "a", i) for i in range(30)]
     app = Application("joined")
@@ -119,6 +120,7 @@ def test_a_union_of_different_columns_names_them(drive: Harness) -> None:
         drive.run(app)
 
 
+@pytest.mark.nightly("random applications")
 def test_deduplication_lets_messages_pass_that_are_farther_than_the_span_whatever_shares_a_batch(
     drive: Harness,
 ) -> None:
@@ -149,6 +151,7 @@ def test_deduplication_lets_messages_pass_that_are_farther_than_the_span_whateve
     }
 
 
+@pytest.mark.nightly("the unit tests of plans")
 def test_a_copy_of_the_timestamp_may_stand_in_front_of_deduplication(drive: Harness) -> None:
     rows = [(at(i * 100), f"k{i % 10}", i) for i in range(100)]
     app = Application("copied")

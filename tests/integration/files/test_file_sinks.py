@@ -283,7 +283,9 @@ print(writer.write(Batch(), 3))
 """
 
 
-@pytest.mark.parametrize("kind", ["parquet", "text"])
+@pytest.mark.parametrize(
+    "kind", ["parquet", pytest.param("text", marks=pytest.mark.nightly("Parquet, by the same steps"))]
+)
 def test_a_run_killed_at_any_point_and_started_again_has_published_once(tmp_path: Path, kind: str) -> None:
     script = tmp_path / "crashing.py"
     script.write_text(CRASHING)

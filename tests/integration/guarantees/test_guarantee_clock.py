@@ -66,11 +66,11 @@ def windowed(drive: Harness, lines: Lines, *, cut: bool, idle: str) -> Applicati
     return app
 
 
-AT_NIGHT = pytest.mark.nightly("a stop, of one fragment, and the same of two fragments")
+AT_NIGHT = pytest.mark.nightly("the other shapes of the application")
 FUSED = pytest.param("fused", marks=AT_NIGHT)
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["fused", "two fragments"])
+@pytest.mark.parametrize("cut", [pytest.param(False, marks=AT_NIGHT), True], ids=["fused", "two fragments"])
 def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness, cut: bool) -> None:
     lines = Lines(drive.directory / "lines")
     lines.put((1, 0), (95, 0), (2, 1), (25, 1))
@@ -147,6 +147,7 @@ def test_after_a_stop_the_clock_is_where_it_was_and_goes_on(drive: Harness) -> N
     assert counted(drive)[0] == 2
 
 
+@pytest.mark.nightly("simulated by test_clock_under_faults")
 def test_a_partition_that_appears_later_is_not_passed_by_the_clock(
     drive: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +244,9 @@ def two_inputs(drive: Harness, ahead: Lines, behind: Lines, shape: str) -> Appli
     return app
 
 
-@pytest.mark.parametrize("shape", [FUSED, "two fragments", "a channel and a source"])
+@pytest.mark.parametrize(
+    "shape", [FUSED, pytest.param("two fragments", marks=AT_NIGHT), "a channel and a source"]
+)
 def test_an_input_that_is_silent_after_a_restart_does_not_hold_the_clock_where_it_was(
     drive: Harness, shape: str
 ) -> None:

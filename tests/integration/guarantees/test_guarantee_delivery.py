@@ -117,6 +117,7 @@ class CrashError(RuntimeError):
     """What a fragment meets when it tells its subscribers of its last batch."""
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_crashes_when_subscribers_are_told_of_the_last_windows_lose_none(
     drive: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,9 @@ class StopAfter:
         return self.left <= 0
 
 
+@pytest.mark.nightly(
+    "test_files_are_replayed_exactly_from_any_moment_again_and_again, and test_ingest_under_kills"
+)
 def test_what_a_source_said_once_is_replayed_from_its_store(drive: Harness) -> None:
     data = disordered(1500, SEED + 2)
     rows = [(at(ts), key, n) for ts, key, n in data]

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from broker import Broker
 from kafka_runs import send
 from topic_reading import messages
@@ -23,6 +24,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 LINES = ["to be or not", "to be", "", "  that is the question ", "to"]
 
 
+@pytest.mark.nightly("test_kafka_sink_once and test_kafka_source")
 def test_words_are_counted_from_topic_to_topic(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -64,7 +64,10 @@ def test_a_disordered_topic_is_replayed_from_a_moment_without_reading_what_lies_
         replayed(runs, source, 150)
 
 
-@pytest.mark.parametrize("kept_in_topic", [False, True])
+@pytest.mark.parametrize(
+    "kept_in_topic",
+    [pytest.param(False, marks=pytest.mark.nightly("the same, with offsets in a file")), True],
+)
 def test_messages_whose_time_has_nothing_to_do_with_kafkas_are_replayed_exactly_from_any_moment(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, kept_in_topic: bool
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_not_taken_for_the_old_one
     assert values(runs) == list(range(10))
 
 
+@pytest.mark.nightly("test_guarantee_clock, with files")
 def test_of_twelve_partitions_an_idle_one_stops_no_window_and_one_hours_late_loses_no_message(
     runs: KafkaRun, topic: str
 ) -> None:

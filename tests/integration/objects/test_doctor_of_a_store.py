@@ -43,7 +43,7 @@ def test_a_store_that_creates_a_name_twice_is_refused(s3: S3Server, monkeypatch:
         ("s3://doctor-good/x", {"s3.endpoint": "http://127.0.0.1:1"}, "does not answer", "s3.endpoint"),
         ("s3://doctor-good/x", {"s3.secret-key": "${TESTS_S3_ACCESS}"}, "not allowed", "credentials"),
         ("s3://doctor-good/x", {"s3.secret-key": "${TESTS_S3_ABSENT}"}, "TESTS_S3_ABSENT", ""),
-        ("s3:///x", {}, "no place in an object store", "correct"),
+        ("s3:///x", {}, "not a place in an object store", "correct"),
     ],
     ids=["local", "bucket", "endpoint", "rights", "secret", "uri"],
 )

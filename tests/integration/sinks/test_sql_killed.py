@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import publishing_process
+import pytest
 
 KILLS = 12
 BOTH = "select (select count(*) from ledger), coalesce((select max(entries) from balances), 0)"
 
 
+@pytest.mark.parametrize(
+    "database",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly("SQLite, by the same steps"))],
+    indirect=True,
+)
 def test_killed_again_and_again_every_row_is_there_once_and_readers_see_whole_transactions(
     database: Any, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def the_cell(cells: list[Any], source: str) -> Any:
     return found
 
 
+@pytest.mark.nightly("test_preview and the unit tests of pictures")
 def test_previews_are_tables_and_applications_are_pictures(executed: tuple[Path, list[Any]]) -> None:
     _, cells = executed
     [table] = shown(the_cell(cells, "app.preview(flights, rows=5)"), "text/html")

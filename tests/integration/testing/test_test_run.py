@@ -221,6 +221,7 @@ def test_a_run_that_dies_goes_on_with_the_same_results(point: str) -> None:
         assert [row["value"] for row in run.emitted("out")] == ["1 A", "2 B", "3 C"]
 
 
+@pytest.mark.nightly("test_a_timer_survives_the_run_that_has_set_it")
 def test_channels_and_windows_survive_a_death_and_a_restart() -> None:
     with TestRun(shop()) as run:
         run.send("orders", [("2026-01-01T00:10", "tea", 3)])
@@ -241,7 +242,7 @@ def test_a_death_that_never_happens_is_an_error() -> None:
             run.crash_at("after-record")
             run.send("orders", [("2026-01-01T00:10", "tea", 3)])
 
-    with pytest.raises(UserError, match="never came to after-record"):
+    with pytest.raises(UserError, match="never reached after-record"):
         never()
     with TestRun(shop()) as run, pytest.raises(UserError, match=r"no such point[\s\S]*before-commit"):
         run.crash_at("at-noon")

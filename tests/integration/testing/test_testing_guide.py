@@ -18,6 +18,7 @@ BLOCK = re.compile(r"^```python(?P<kind>[^\n]*)\n(?P<code>.*?)^```", re.MULTILIN
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.nightly("test_new_project runs the tests of a new project the same way")
 def test_the_tests_of_the_page_pass(start_run: Any) -> None:
     ran = []
     page: dict[str, Any] = {}

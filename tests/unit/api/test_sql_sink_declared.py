@@ -89,8 +89,8 @@ def test_an_address_with_a_reference_or_without_a_password_is_fine(url: str) -> 
         (lambda: sinks.sqlite("r.db", "main.t"), "not the name of a table"),
         (lambda: sinks.sqlite("r.db", "t", timeout="soon"), "timeout"),
         (lambda: sinks.postgresql("", "t"), "needs an address"),
-        (lambda: sinks.parquet("elsewhere/a", together="out"), "below the directory"),
-        (lambda: sinks.parquet("out", together="out"), "below the directory"),
+        (lambda: sinks.parquet("elsewhere/a", together="out"), "below their common directory"),
+        (lambda: sinks.parquet("out", together="out"), "below their common directory"),
     ],
 )
 def test_a_wrong_argument_is_told_when_the_sink_is_written(build: Callable[[], object], what: str) -> None:

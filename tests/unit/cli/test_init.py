@@ -45,8 +45,8 @@ def test_a_name_must_become_a_module(tmp_path: Path, name: str) -> None:
 
 def test_what_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
-    with pytest.raises(OutputError, match="something of that name"):
+    with pytest.raises(OutputError, match="of that name exists already"):
         make_project("shop", tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be made"):
+    with pytest.raises(OutputError, match="cannot be created"):
         make_project("shop", tmp_path / "file")

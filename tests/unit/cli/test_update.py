@@ -171,7 +171,7 @@ def test_a_change_at_a_time_of_the_messages_says_how_far_the_clock_is(
     assert [request["at"] for request in asked if request["ask"] == "change"] == [60_000, "next-window", None]
     result = command("update", "shop", "new.py", "--at", "soon")
     assert result.exit_code == 2
-    assert "not a moment" in result.stderr
+    assert "not a time" in result.stderr
 
 
 def test_versions_shows_a_handover_and_the_history(
@@ -205,7 +205,7 @@ def test_a_rollback_gives_up_a_version_on_trial(shop: RunDirectory, command: Cal
         asked_state(shop)  # the first state is that of version 1
         result = command("rollback", "shop", "--yes")
     assert result.exit_code == 0, result.output
-    assert "version 2 was given up, version 1 continues" in result.stdout
+    assert "version 2 was cancelled, version 1 continues" in result.stdout
     assert [request["ask"] for request in asked] == ["state", "state", "give-up", "state"]
     assert asked[2]["number"] == 2
 
@@ -222,12 +222,12 @@ def test_a_trial_that_ends_before_it_is_given_up_is_an_error(
         asked_state(shop)  # the first state is that of version 1
         result = command("rollback", "shop", "--yes")
     assert result.exit_code == 2, result.output
-    assert "was not given up" in result.stderr
+    assert "was not cancelled" in result.stderr
     with running(shop, trial):
         asked_state(shop)
         result = command("rollback", "shop", "--yes", "--timeout", "0 s")
     assert result.exit_code == 4, result.output
-    assert "is not given up yet" in result.stderr
+    assert "is not cancelled yet" in result.stderr
 
 
 def test_a_rollback_takes_the_code_that_was_kept(shop: RunDirectory, command: Callable[..., Result]) -> None:
@@ -302,7 +302,7 @@ def test_whether_fragments_that_go_are_discarded_is_asked_for(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((), "nothing says what is to change"),
+        ((), "there is nothing to change"),
         (("--set", "run.delivery=at most once"), "cannot change while the application runs"),
         (("--set", "run.batch-targets=1 s"), 'did you mean "run.batch-target"'),
         (("--unset", "least"), "cannot change while the application runs"),

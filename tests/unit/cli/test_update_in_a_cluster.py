@@ -162,7 +162,7 @@ def test_a_rollback_names_its_version_or_gives_up_the_one_on_trial(
     trial = ChangeState(2, Stage.ON_TRIAL, 2, 1, ("orders",))
     shop.answers(trial, trial, ChangeState(1, Stage.IDLE, 2, 1, (), Outcome.ROLLED_BACK, None, "given up"))
     result = command("rollback", "shop", *given)
-    assert "version 2 was given up, version 1 continues" in result.stdout, result.output
+    assert "version 2 was cancelled, version 1 continues" in result.stdout, result.output
     assert shop.asked[1:] == [GiveUpChange(2)]
 
 

@@ -1,4 +1,4 @@
-"""Masters that do not agree who the masters are: who came later ends, both do when nobody came first."""
+"""Masters that disagree about who the masters are: who came later ends, both do when nobody came first."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_off_loopback_it_does_not_start_without_users_or_without_https(tmp_path)
         with pytest.raises(ConfigError, match="nobody could sign in"):
             ConsoleInThread(tmp_path, cluster, sets)
         AccessFile(tmp_path / "console").add_token("ci", Role.GUEST)
-        with pytest.raises(ConfigError, match="in clear"):
+        with pytest.raises(ConfigError, match="unencrypted"):
             ConsoleInThread(tmp_path, cluster, sets)
         made = ConsoleInThread(tmp_path, cluster, {**sets, "console.without-tls": "true"})
         try:

@@ -86,7 +86,7 @@ def test_the_time_is_given_in_words_or_as_a_moment(at: str | int, means: object)
 
 
 def test_a_time_that_is_none_is_an_error() -> None:
-    with pytest.raises(UserError, match="not a moment"):
+    with pytest.raises(UserError, match="not a time"):
         time_given("soon")
 
 

@@ -46,7 +46,7 @@ def test_a_place_is_a_bucket_and_a_name() -> None:
 
 @pytest.mark.parametrize("uri", ["s3://", "s3:///a", "s3://lake/a?endpoint_override=x", "s3://me@lake/a"])
 def test_what_is_no_place_is_refused(uri: str) -> None:
-    with pytest.raises(InputError, match="no place"):
+    with pytest.raises(InputError, match="not a place"):
         locate(uri)
 
 

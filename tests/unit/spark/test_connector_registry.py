@@ -61,7 +61,7 @@ def test_a_broken_entry_point_is_named_when_a_declaration_needs_it(
     with pytest.raises(ConnectorError, match=r"mine \(of mine_connector\)") as raised:
         connector_of(sinks.CustomSink(), "sink")
     assert why in str(raised.value)
-    assert raised.value.remedy == "mend or reinstall the package"
+    assert raised.value.remedy == "repair or reinstall the package"
     (finding,) = check_connectors()
     assert finding.verdict is Verdict.WARN
     assert why in finding.found

@@ -114,7 +114,7 @@ def test_a_failure_happens_once_at_its_time() -> None:
     failures.arm("after-sink", 2)
     reached(CrashPoint.AFTER_SINK)
     reached(CrashPoint.BEFORE_SINK)
-    with pytest.raises(UserError, match="never came to after-sink"):
+    with pytest.raises(UserError, match="never reached after-sink"):
         failures.require_all_happened()
     with pytest.raises(InjectedFailureError) as caught:
         reached(CrashPoint.AFTER_SINK)

@@ -229,7 +229,7 @@ class Association:
         before, peer = self.session.peer, agreement.peer
         is_ours = (peer, agreement.session) == (before, self.session.number)
         if self.is_stale(peer) or (agreement.is_resumed and not is_ours):
-            link.abort(HandshakeError("the session was over before the handshake was", reason="stale"))
+            link.abort(HandshakeError("the session ended before the handshake did", reason="stale"))
             return
         old, self._link = self._link, link
         link.owner = self

@@ -139,7 +139,7 @@ class RemoteSettings:
 
     def _require(self, is_right: bool, name: str) -> None:
         if not is_right:
-            raise ConfigError("not a value that can be set", where=name, got=str(getattr(self, name)))
+            raise ConfigError("not a possible value", where=name, got=str(getattr(self, name)))
 
 
 def is_loopback(host: str) -> bool:

@@ -137,7 +137,7 @@ class Dial:
                 return await self._outcome
         finally:
             if self._link is not None and not self._link.is_open:
-                self._link.abort(ConnectError("the attempt to connect was given up"))
+                self._link.abort(ConnectError("the attempt to connect was abandoned"))
             self._outcome.cancel()
 
     def _own(self, connection: Connection) -> Link:

@@ -62,7 +62,7 @@ async def ask_threads(view: ApplicationView, executor: str | None) -> ThreadStac
         except AskError as error:
             why = str(error)
     raise UnavailableError(
-        "no executor says what its threads do", where=view.app_id, got=why, remedy="try again"
+        "no executor has reported what its threads do", where=view.app_id, got=why, remedy="try again"
     )
 
 

@@ -90,7 +90,7 @@ class ConsoleLine:
         self.address: Final = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         if parts.scheme == "http" and not is_loopback(host) and not config[keys.CONSOLE_WITHOUT_TLS]:
             raise ConfigError(
-                "the token would cross the network in clear",
+                "the token would cross the network unencrypted",
                 where=self.address,
                 expected="https://",
                 remedy=f"give the console a certificate; or, in a network that you trust, "
@@ -184,7 +184,7 @@ class ConsoleLine:
             where=self.address,
             got=error.verify_message or str(error),
             remedy=f"set {keys.CONSOLE_CA.name} to the PEM file of the authority that signed it, and use "
-            "the name that it is made out to",
+            "the name for which it was issued",
         )
 
     def _not_understood(self, got: str) -> PeerViolationError:

@@ -266,7 +266,7 @@ class AttemptVersions:
         return SeenVersion(self._driver.fragment, self._attempt, self._number, self._is_trial, *done)
 
     def _writes(self) -> tuple[str, ...]:
-        """The channels that the fragment writes, or will write with the version that it goes over to."""
+        """The channels that the fragment writes, or will write with the version that it switches to."""
         query, versions = self._driver.query, self._driver.query.versions
         plan = query.plan if versions is None else versions.wanted.plan
         planned = {channel.id for channel in plan.outputs(self._driver.fragment)}

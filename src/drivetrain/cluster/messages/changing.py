@@ -175,7 +175,7 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     version, which tells apart how things stood before a change and after its rollback. `began` is the first
     batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch with it
     has failed; the attempt then waits until the version is no longer on trial. `writes` are the channels that
-    the fragment writes, or will write with the version that it goes over to.
+    the fragment writes, or will write with the version that it switches to.
     """
 
     fragment: str

@@ -142,7 +142,7 @@ class ProcessLauncher:
         """See `Launcher.launch`."""
         name = process_name(launch)
         if not all(map(is_plain_name, (launch.launch_id, launch.app_id, name))):
-            raise LaunchError("a name in the launch cannot be a file's", failure_code=_NO_PROCESS)
+            raise LaunchError("a name in the launch cannot be the name of a file", failure_code=_NO_PROCESS)
         running = self._running[launch.launch_id] = _Running(launch, name)
         assert self._code is not None
         self._code.use(launch.spec.code, launch.launch_id)

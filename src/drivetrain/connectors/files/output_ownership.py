@@ -81,7 +81,7 @@ class OutputDirectory:
         info = self.filesystem.get_file_info(self.path)
         if info.type == pafs.FileType.File:
             raise OutputError(
-                "a file is in the way of the output directory",
+                "a file exists at the path of the output directory",
                 where=self.path,
                 expected="a directory, or nothing",
                 remedy="remove the file or choose another path",
@@ -167,7 +167,7 @@ class OutputDirectory:
         if others:
             shown = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
             raise OutputError(
-                "the output directory is not empty, and what is in it is not this application's",
+                "the output directory is not empty, and its files do not belong to this application",
                 where=self.path,
                 expected="an empty directory, or none",
                 got=f"{len(others)} entries: {shown}",

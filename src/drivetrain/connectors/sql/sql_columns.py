@@ -126,7 +126,7 @@ def require_fit(table: SqlTable, columns: tuple[BatchColumn, ...], key: tuple[st
     unfed = [c.name for c in table.columns.values() if c.required and c.name not in given]
     if unfed:
         raise OutputError(
-            f"the table wants a value for {', '.join(unfed)}, and the sink has none",
+            f"the table requires a value for {', '.join(unfed)}, and the sink has none",
             where=where,
             expected=f"{', '.join(unfed)} among the columns {', '.join(sorted(given))}",
             remedy="select such a column before the sink, or give it a default value in the table",

@@ -70,7 +70,7 @@ def fit(batch: pa.Schema, table: pa.Schema, where: str, *, evolve: bool) -> Fit:
     unfed = [name for name in required if name not in batch.names]
     if unfed:
         raise OutputError(
-            f"the table wants a value for {', '.join(unfed)}, and the sink has none",
+            f"the table requires a value for {', '.join(unfed)}, and the sink has none",
             where=where,
             expected=f"{', '.join(unfed)} among the columns {', '.join(batch.names)}",
             remedy="select such a column before the sink",

@@ -115,7 +115,7 @@ class Access:
         if user is None or not hmac.compare_digest(found.hex(), user.hash):
             self._throttle.failed(name, address, now_ms)
             raise RequestError(
-                "this name and password do not belong together",
+                "the name or the password is wrong",
                 code="not-signed-in",
                 remedy="check both; `drivetrain console-access add-user` sets another password",
             )
@@ -189,7 +189,7 @@ def require_same_origin(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
     if origin is None or urlsplit(origin).netloc.lower() != host.lower():
         raise RequestError(
-            "another page made the browser ask for this",
+            "a page of another site sent this request",
             code="foreign-origin",
             expected=f"an Origin at {host[:200]}",
             got=(origin or "none")[:200],

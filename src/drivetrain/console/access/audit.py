@@ -54,10 +54,10 @@ class Audit:
             self._append(line)
         except OSError as error:
             raise UnavailableError(
-                "the console cannot note who asked for this, so it does not do it",
+                "the console cannot record this request in its audit log, so it refuses it",
                 where=str(self._path),
                 got=str(error),
-                remedy="make room for the audit log, or let the console write there",
+                remedy="free some space for the audit log, or allow the console to write there",
             ) from error
         log.info("%s", line)
 

@@ -139,5 +139,5 @@ def _ended(rundir: RunDirectory, began_ms: int, *, has_finished: bool) -> Look:
 
 def _not_its_own(directory: Path, rundir: RunDirectory) -> UnavailableError:
     return UnavailableError(
-        "the notes in this directory are of another application", where=str(directory), got=rundir.app_id
+        "the records in this directory belong to another application", where=str(directory), got=rundir.app_id
     )

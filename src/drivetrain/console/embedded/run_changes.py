@@ -67,7 +67,7 @@ def change(rundir: RunDirectory, version: GraphVersion, code: bytes, against: in
 
 
 def roll_back(rundir: RunDirectory, number: int) -> Mapping[str, str]:
-    """Change the run back to an earlier version; the one in force is given up if it is on trial."""
+    """Change the run back to an earlier version; the one in force is cancelled if it is on trial."""
     old, state = in_force_of(rundir), asked_state(rundir)
     if number == old.number:
         raise RequestError(
@@ -80,7 +80,7 @@ def roll_back(rundir: RunDirectory, number: int) -> Mapping[str, str]:
         except RolledBackError:
             return {"version": str(number)}
         raise RequestError(
-            f"version {old.number} was not given up: its trial has ended before that",
+            f"version {old.number} was not cancelled: its trial had ended already",
             code="changed-meanwhile",
             where=rundir.app_id,
             remedy="go back once more",

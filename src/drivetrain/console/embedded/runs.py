@@ -134,7 +134,7 @@ class EmbeddedRuns:
             return look.last.graph
         answer = await self.in_thread(lambda: ask(look.rundir, ControlRequest("graph")))
         if answer.graph is None:
-            raise InternalError("a run does not say what it runs", where=view.app_id)
+            raise InternalError("the answer of a run lacks its graph", where=view.app_id)
         return answer.graph
 
     async def threads(self, view: ApplicationView) -> dict[str, str]:
@@ -142,7 +142,7 @@ class EmbeddedRuns:
         look = await self._look(view.app_id)
         answer = await self.in_thread(lambda: ask(look.rundir, ControlRequest("threads")))
         if answer.threads is None:
-            raise InternalError("a run does not say what its threads do", where=view.app_id)
+            raise InternalError("the answer of a run lacks its threads", where=view.app_id)
         return answer.threads
 
     async def workers(self) -> tuple[WorkerView, ...]:

@@ -103,7 +103,7 @@ def _difference(kept: GraphVersions, against: str, number: str) -> VersionDiffer
 async def roll_back(call: Call) -> Reply:
     """Go back to a version; the operation has succeeded once the trial of the change is over.
 
-    When the newest version is on trial, and this is the one before it, the change is given up.
+    When the newest version is on trial, and this is the one before it, the change is cancelled.
     """
     client = call.services.client
     call.services.operations.require_room()

@@ -110,7 +110,7 @@ def require_done(state: ChangeState) -> int:
             remedy="it continues: drivetrain versions shows it",
         )
     raise UnavailableError(
-        f"the change to version {state.number} was given up", got=state.why, remedy="nothing has changed"
+        f"the change to version {state.number} was cancelled", got=state.why, remedy="nothing has changed"
     )
 
 
@@ -128,4 +128,4 @@ def show_end(ended: TellEnd) -> str:
             )
             return f"version {change.number} was rolled back, version {change.before} continues: {why}"
         case Outcome.REFUSED:
-            return f"the change to version {change.number} was given up: {ended.why}"
+            return f"the change to version {change.number} was cancelled: {ended.why}"

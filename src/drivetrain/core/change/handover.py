@@ -1,6 +1,6 @@
 """The handover of messages from one version to the next, at a time T of the messages.
 
-Problem: a change may take effect at a time of the messages rather than with the next batch. Messages come in
+Problem: a change may take effect at an event time rather than with the next batch. Messages come in
 any order within the declared disorder, so for a while a fragment gets messages from both sides of T.
 Fragments reach T at different moments, and the process may be killed between any two steps.
 
@@ -50,7 +50,7 @@ class Handover:
 
 
 At: TypeAlias = int | Literal["next-window"] | None
-"""When a change takes effect: a time of the messages in ms since 1970, or the next boundary of the windows
+"""When a change takes effect: an event time in ms since 1970, or the next boundary of the windows
 before what changes. None: with the next batch."""
 
 

@@ -161,7 +161,7 @@ def require_time(at_ms: int, newest_ms: int | None, sizes: Iterable[int]) -> Non
     sizes = sorted(sizes)
     if not NO_CLOCK_MS < at_ms < FINAL_CLOCK_MS:
         raise HandoverError(
-            "a change cannot take effect at that time", expected="a time of the messages", got=str(at_ms)
+            "a change cannot take effect at that time", expected="an event time", got=str(at_ms)
         )
     first = at_ms if newest_ms is None else max(at_ms, newest_ms + 1)
     step = math.lcm(1, *sizes)
@@ -240,5 +240,5 @@ def _same(old: GraphVersion, new: GraphVersion) -> set[str]:
 
 def _refused(why: str, node: Node, remedy: str = _AT_ONCE) -> HandoverError:
     return HandoverError(
-        "the change cannot take effect at a time of the messages", where=str(node), got=why, remedy=remedy
+        "the change cannot take effect at an event time", where=str(node), got=why, remedy=remedy
     )

@@ -7,7 +7,7 @@ Design: a checkpoint holds offsets by the order of the inputs, a clock, and the 
 inputs, the processors that assign event time, and the stateful processor have to be described as before, and
 each input of the stateful processor has to come from the same sources (`GraphVersion.shape_of`). Stateless
 processors between them may be added, changed and removed. If two trunks differ, code and
-tables included, the query has to restart to go over from one to the other.
+tables included, the query has to restart to switch from one to the other.
 
 Invariants:
 

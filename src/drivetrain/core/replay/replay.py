@@ -148,7 +148,7 @@ def has_event_time(graph: Graph, id: str) -> bool:
 def _replayable(graph: Graph, node: Node) -> SourceTime:
     if isinstance(node.operation.stream_source, ApplicationStream):
         raise ReplayError(
-            "another application keeps its stream only until it is read",
+            "another application keeps the messages of its stream only until they are read",
             where=str(node),
             expected="sources that keep their messages",
             remedy="have the other application write its messages to files or a Kafka topic and read those, "

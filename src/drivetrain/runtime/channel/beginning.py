@@ -6,7 +6,7 @@ window of its reader is whole only if no message of it came before that.
 
 Design: a durable file `begins` beside the log. It is written, without a batch, before the version with the
 channel can come into force; and again, with the producer's last batch before the channel, when the producer
-goes over to that version. Then an entry without messages is appended for that batch, which carries the
+switches to that version. Then an entry without messages is appended for that batch, which carries the
 producer's clock: so the log has an entry for every batch from there on, and its reader the right clock.
 
 What if we die here: a channel without a batch in its file has not begun, and its producer begins it when it

@@ -31,7 +31,7 @@ def parts_of(uri: str) -> tuple[str, str]:
     found = urlsplit(uri)
     if not found.netloc or found.query or found.fragment or "@" in found.netloc:
         raise InputError(
-            "this is no place in an object store",
+            "this is not a place in an object store",
             where=uri,
             expected="s3://BUCKET/NAME; settings and credentials are in the section [s3]",
             remedy="correct the URI",

@@ -99,7 +99,7 @@ class FragmentQuery:
         self.checkpoints: CheckpointPart | None = None
         """Its part in checkpoints of the application; set before it starts."""
         self.versions: QueryVersions | None = None
-        """The versions of the graph that it runs, of a query that can go over to others; set likewise."""
+        """The versions of the graph that it runs, of a query that can switch to others; set likewise."""
         self.replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
         """The last batch that Spark may have run before this query; -1: none."""
         if self.replay_until <= committed(self.checkpoint):

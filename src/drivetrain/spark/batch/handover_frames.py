@@ -239,7 +239,7 @@ def _union(parts: list[Frame]) -> Frame:
             "a sink would get other columns from the new version, and both write to it in one batch",
             expected=", ".join(f"{name} {kind}" for name, kind in sorted(before.items())),
             got=", ".join(f"{name} {kind}" for name, kind in sorted(columns.items())),
-            remedy="give the messages to another sink, or say --at now",
+            remedy="give the messages to another sink, or use --at now",
         )
     own = [quoted(name) for name in (*new.columns, TS)]
     return Frame(new.df.selectExpr(*own).union(old.df.selectExpr(*own)), (), new.message)

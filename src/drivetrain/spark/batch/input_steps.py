@@ -53,7 +53,7 @@ class InputSteps:
             raise PartitionsChangedError(
                 "a source has more partitions than when the query began",
                 where=f"fragment {self._fragment.id}",
-                remedy="none needed: the query is compiled again with all partitions, and continues",
+                remedy="nothing to do: the query is compiled again with all partitions, and continues",
             )
 
     def check_sources(self, offsets: Sequence[str | None]) -> None:

@@ -60,7 +60,7 @@ class QueryVersions:
 
     def __init__(self, record: BatchVersions, first: BranchSet, replay_until: int) -> None:
         self.trunk: Final = first.number
-        """The version of the query's trunk; other versions that it can go over to have the same one."""
+        """The version of the query's trunk; other versions that it can switch to have the same one."""
         self.running: BranchSet = first
         self.wanted: BranchSet = first
         self._left: BranchSet | None = None  # the one before `running`: a trial may go back to it
@@ -72,7 +72,7 @@ class QueryVersions:
         """The largest timestamp that messages before the fragment's next batch may have; None: unknown."""
 
     def want(self, wanted: BranchSet) -> None:
-        """Have the query go over to a set before its next batch."""
+        """Have the query switch to a set before its next batch."""
         self.wanted = wanted
 
     def at_hand(self, number: int, before: int = 0) -> BranchSet | None:

@@ -35,7 +35,7 @@ def wait_done(steps: Steps[T], given_up: Callable[[], bool], where: str) -> T:
         time.sleep(_POLL_S)
     steps.close()
     raise UnavailableError(
-        "a repair was given up, because the application stops",
+        "a repair was cancelled, because the application stops",
         where=where,
         remedy="the next run completes it",
     )

@@ -186,7 +186,7 @@ class ApplicationVersions:
     # -- queries ---------------------------------------------------------------------------------------
 
     def attach(self, query: FragmentQuery) -> None:
-        """Let a query that is not started go over to other versions.
+        """Let a query that is not started switch to other versions.
 
         It begins with the version that is noted of its last batch, if that is not the one it was compiled
         with.

@@ -203,17 +203,17 @@ def _at_a_time(
     asked: AskedChange,
     at: int | Literal["next-window"],
 ) -> Proposal:
-    """A change at a time of the messages; until then, the affected fragments run both versions."""
+    """A change at an event time; until then, the affected fragments run both versions."""
     moving = (*change.starts, *change.leaves)
     if moving:
         raise UserError(
-            "a fragment starts and goes with the next batch, not at a time of the messages",
+            "a fragment starts or leaves with the next batch, not at an event time",
             where=", ".join(moving),
             remedy="make this change without a time",
         )
     if change.restarts:
         raise UserError(
-            "a query restarts between two batches, not at a time of the messages",
+            "a query restarts between two batches, not at an event time",
             where=", ".join(change.restarts),
             remedy="make this change without a time",
         )

@@ -70,7 +70,7 @@ class Execution:
     record: GraphVersion | None = None
     """The version of the graph that it was prepared with; None where another process has prepared it."""
     versions: ApplicationVersions | None = None
-    """The versions of the graph between which its fragments can go over, where that can be done."""
+    """The versions of the graph among which its fragments can switch, where that is possible."""
     first_version: Callable[[str], CompileContext | None] | None = None
     """What the next query of a fragment is compiled with in place of the version in force, if anything."""
     leaving: dict[str, CompileContext] = field(default_factory=dict)

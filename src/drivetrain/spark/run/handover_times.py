@@ -53,9 +53,9 @@ def checked(
     for named, kept in codes.items():
         if kept is None:
             raise HandoverError(
-                "a change at a time of the messages needs the code of both versions, also after a crash",
+                "a change at an event time needs the code of both versions, also after a crash",
                 got=f"the code of {named} cannot be kept: something in the graph cannot be pickled",
-                remedy="say --at now",
+                remedy="use --at now",
             )
     for id in sorted(of):
         require_same_places(before.plan, loaded.plan, (before.record, loaded.record), id)
@@ -82,7 +82,7 @@ def time_of(
     if not sizes:
         raise HandoverError(
             "no changed processor follows a window, so there is no next one",
-            remedy="give a time, or say --at now",
+            remedy="give a time, or use --at now",
         )
     return earliest_ms(newest_ms, sizes)
 

@@ -162,7 +162,7 @@ class Handovers:
             raise UnavailableError(
                 "the fragments that change did not end their batches, so that both versions could begin",
                 expected=f"within {_MOST_PAUSE_S:.0f} s",
-                remedy="nothing has changed; try again when batches are shorter, or say --at now",
+                remedy="nothing has changed; try again when batches are shorter, or use --at now",
             )
 
     def _release(self, proposal: Proposal) -> None:

@@ -273,7 +273,7 @@ class LiveChanges:
         if change is None or number != change.number or self._core.stage is not Stage.ON_TRIAL:
             return
         if self._can_load(change.before):
-            self._take(ChangeGivenUp("the change was given up"))
+            self._take(ChangeGivenUp("the change was cancelled"))
 
     def _look(self) -> None:
         change = self._core.change

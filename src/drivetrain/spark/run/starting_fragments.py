@@ -28,7 +28,7 @@ def refuse_fragments(before: LoadedVersion, loaded: LoadedVersion, change: Chang
         return
     if before.plan.latency != "micro-batch":
         raise UserError(
-            "no fragment can start or go in an application of low latency while it runs",
+            "no fragment can start or leave while an application in real-time mode runs",
             where=", ".join((*change.starts, *change.leaves)),
             got=f'latency "{before.plan.latency}"',
             remedy="run it with --fresh, or with another name",

@@ -1,7 +1,7 @@
 """Another trunk for a fragment that runs: its query restarts, alone, from its checkpoint.
 
 Problem: a trunk is compiled into Spark's query, and a batch that may have reached an output has to run again
-with the trunk that it began with, also after a crash. So a fragment can go over to another trunk only between
+with the trunk that it began with, also after a crash. So a fragment can switch to another trunk only between
 two batches, by another query.
 
 Design: the change is checked by compiling the trunk aside. Once the version is wanted, the query is drained:

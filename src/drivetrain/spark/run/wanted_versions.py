@@ -3,7 +3,7 @@
 Problem: a fragment may be recovered or restarted at any moment of a change, and then has another query.
 
 Design: the wanted version of each fragment that a change concerns is kept here. `look` compares it with what
-the fragment's query runs, again and again, and has the query go over to other branches, or restart if its
+the fragment's query runs, again and again, and has the query switch to other branches, or restart if its
 trunk is another one. All other fragments should run the version in force; they differ from it only in the
 trunk, after a crash.
 

@@ -29,7 +29,7 @@ def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
     version, metadata, *offsets = path.read_text().splitlines()
     if version != "v1":
         raise DrivetrainError(
-            f"Spark's offset log has version {version}, this is made for v1", where=str(path)
+            f"Spark's offset log has version {version}, Drivetrain expects v1", where=str(path)
         )
     return json.loads(metadata), [None if o == "-" else o for o in offsets]
 

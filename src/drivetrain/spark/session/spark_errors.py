@@ -198,7 +198,7 @@ def _known(name: str) -> type[DrivetrainError]:
         if cls.__name__ == name:
             return cls
         stack += cls.__subclasses__()
-    raise InternalError(f"an error came through Spark that is not known here: {name}")
+    raise InternalError(f"an unknown error came through Spark: {name}")
 
 
 def _short(text: str, lines: int = 4) -> str:

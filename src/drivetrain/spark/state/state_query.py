@@ -333,7 +333,7 @@ def _moment(at: Moment) -> int:
         moment_text(at_ms)
     except OverflowError as error:
         raise UserError(
-            "not a moment", where="at", expected="one in the years 1 to 9999", got=repr(at)
+            "not a time", where="at", expected="one in the years 1 to 9999", got=repr(at)
         ) from error
     return at_ms
 

@@ -296,7 +296,7 @@ class ApplicationChanges:
         except DrivetrainError as error:
             self._answer(asker, error)
             return
-        self._take(ChangeGivenUp("the change was given up"))
+        self._take(ChangeGivenUp("the change was cancelled"))
         self._answer(asker)
 
     def _answer(self, asker: ActorRef, error: Exception | None = None) -> None:

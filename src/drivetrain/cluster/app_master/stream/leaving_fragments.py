@@ -13,7 +13,7 @@ What if we die here: the next application master finds the same fragments in the
 
 Invariants:
 
-1. A fragment may leave only when no attempt of its producers writes to it, or can go over to a version that
+1. A fragment may leave only when no attempt of its producers writes to it, or can switch to a version that
    does.
 2. A fragment leaves the job only after its attempt has ended and its outcome does not name it.
 

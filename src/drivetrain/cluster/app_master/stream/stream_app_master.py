@@ -213,7 +213,7 @@ class StreamAppMaster(ApplicationMaster):
         It holds the locks of its fragments, for which their next attempts wait.
         """
         if self.context.sender is not None:
-            why = f"{report.executor_id} was given up and replaced"
+            why = f"{report.executor_id} was abandoned and replaced"
             self.context.sender.tell(EndExecutor(self.setup.epoch, why), self.context.me)
 
     def answered(self, answer: Answered) -> None:

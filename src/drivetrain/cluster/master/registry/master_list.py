@@ -93,7 +93,7 @@ class Agreement(GuardedActor):
         if sorted(masters) == sorted(settings.masters) or standing.refusal is not None:
             return
         error = ConfigError(
-            f"the masters do not agree who the masters are: {address} has another list",
+            f"the masters disagree about who the masters are: {address} has another list",
             where=cluster_keys.MASTERS.name,
             expected=", ".join(masters),
             got=", ".join(settings.masters),
