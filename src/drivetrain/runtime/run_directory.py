@@ -58,6 +58,7 @@ from drivetrain.durable import sync, writing
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
+from drivetrain.runtime.checkpoints.divided_state import settle_all
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions

@@ -29,8 +29,8 @@ from enum import StrEnum
 
 import msgspec
 
-from drivetrain.core.figures import show_size, show_span
-from drivetrain.errors import InternalError
+from drivetrain.core.figures import show_counted, show_size, show_span
+from drivetrain.errors import InternalError, UnavailableError, UserError
 
 MOST_PARTITIONS = 1_000
 """More partitions than that make every batch slow: each has files of its own."""
@@ -109,3 +109,20 @@ class Scaled(msgspec.Struct, frozen=True):
     at_ms: int
     by: str
     of: ScalingState
+
+
+def require_scaled(state: ScalingState) -> ScalingState:
+    """A scaling that is done; raises UserError if the state is as it was, UnavailableError if it goes on."""
+    if not state.is_over:
+        raise UnavailableError(
+            "the scaling has not ended",
+            got=state.in_words,
+            remedy="it continues: drivetrain versions shows it",
+        )
+    if state.why is not None:
+        raise UserError(
+            f"fragment {state.fragment} keeps {show_counted(state.before, 'state partition')}",
+            got=state.why,
+            remedy="it runs on as before: remove the cause, and scale it again",
+        )
+    return state

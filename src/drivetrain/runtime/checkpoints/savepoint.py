@@ -50,6 +50,7 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
     write_manifest,
 )
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from typing import Final
 from drivetrain.durable import new_file, publish_directory, writing
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.file_lock import FileLock
-from drivetrain.runtime.checkpoints.hadoop_checksum import Checking, checksums_of
 from drivetrain.runtime.checkpoints.divided_state import DIRECTORY as DIVIDED
+from drivetrain.runtime.checkpoints.hadoop_checksum import Checking, checksums_of
 from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.state_pictures import DIRECTORY as PICTURES
 
