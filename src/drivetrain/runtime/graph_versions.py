@@ -389,6 +389,7 @@ class GraphVersions:
 
 
 def user_name() -> str:
+    """The user who runs this process; empty if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers

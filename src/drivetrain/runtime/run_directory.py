@@ -3,8 +3,7 @@
     <state.dir>/<application>-<8 hex digits of its settings>/
         application.json     name, settings, the shape of its graph, its life, finished or not
         lock                 held by the process that runs it, or shared by its executors
-        prepared.json        for executors: the preparer of the application, and the schemas of its channels;
-                             `prepared.lock` is held while it changes: see `preparation`
+        prepared.json        for executors: who prepared it, and channels' schemas: see `preparation`
         control              the socket of the run: see `control_socket`
         last-run.json        how the last run has ended, if it ended in order: see `last_run`
         clearing             only while everything else is being deleted: the next run completes that first
@@ -17,12 +16,12 @@
         savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
         late-messages/<id>.json  samples of late messages: see `late_samples`
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
-        versions/<n>         the graphs that have run here: see `graph_versions`
+        versions/<n>         the graphs that have run here: see `graph_versions`; and see `scalings`
 
 The settings are part of the name: the same command finds its state again, another input or output starts
 another application. application.json and prepared.json are durable files. A new life is prepared in its own
-directory, and begins with the one step that replaces application.json; files of earlier lives are deleted
-afterwards, at the latest by the next process that locks the directory.
+directory, and begins with the one step that replaces application.json; then earlier lives are deleted, at the
+latest by the next process that locks it.
 
 Invariants:
 
@@ -194,8 +193,7 @@ class RunDirectory:
             if (self.path / "clearing").exists():
                 self.clear()
             self._end_other_lives()
-            if not fresh:
-                settle_all(self.home / "fragments")
+            settle_all(self.home / "fragments")
         except InputError:
             if not fresh:
                 self.release()

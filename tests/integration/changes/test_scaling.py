@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
+from chained import KEYS, chained, program
 from harness import Harness
 from killed_runs import run_killed_at
 from pyspark.sql import SparkSession
-from shop import SCHEMA, Feed, Stream, rows, wait_until
+from shop import Feed, Stream, rows, wait_until
 
-from drivetrain import Application, KeyedTask, ValueState, agg, sinks, sources, start, windows
+from drivetrain import start
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.checkpoints.state_partitions import state_partitions
@@ -21,39 +21,6 @@ from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.scalings import Scalings
 
 TIMEOUT = "5 min"
-KEYS = 5
-PROGRAM = """
-import sys
-sys.path.insert(0, {folder!r})
-from test_scaling import chained
-app = chained({directory!r})
-"""
-
-
-class Total(KeyedTask[Any, tuple[int, int]]):
-    """The sum of the messages of a key so far."""
-
-    key = "k"
-    output = "k bigint, total bigint"
-    total = ValueState(int)
-
-    def on_next(self, message: Any) -> Any:
-        total = (self.total.get() or 0) + message.n
-        self.total.set(total)
-        yield message.k, total
-
-
-def chained(directory: Path | str) -> Application:
-    """Messages are counted by key and hour, the counts by half a day behind a channel; and summed by key."""
-    place = Path(directory)
-    app = Application("chained")
-    read = app.read(sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read")
-    keyed = read.with_columns(k=f"n % {KEYS}", step="keyed")
-    keyed.process(Total, name="totals").sink(sinks.json(place / "totals"), name="totals_out")
-    hourly = keyed.group_by("k").window(windows.tumbling("1 h")).aggregate(n=agg.count(), step="hourly")
-    half = hourly.window(windows.tumbling("12 h")).aggregate(n=agg.sum("n"), step="halves")
-    half.select("window_start", "n").sink(sinks.json(place / "halves"), name="halves_out")
-    return app
 
 
 def checkpoint(drive: Harness, fragment: str) -> Path:
@@ -122,10 +89,8 @@ def test_the_state_of_one_fragment_is_divided_anew_while_the_others_run_on(
 def test_a_killed_scaling_is_wholly_done_or_not_begun(drive: Harness, point: CrashPoint) -> None:
     feed, place = Feed(drive.directory), drive.directory
     feed.put(60)
-    file = place / "chained.py"
-    file.write_text(PROGRAM.format(folder=str(Path(__file__).parent), directory=str(place)))
     rundir = RunDirectory(str(place / "state"), "chained", {})
-    with run_killed_at(file, place, point) as process:
+    with run_killed_at(program(place), place, point) as process:
         wait_until(lambda: is_exact(place, feed.count), lambda: process.poll() is None)
         feed.put(12)
         try:
@@ -135,8 +100,7 @@ def test_a_killed_scaling_is_wholly_done_or_not_begun(drive: Harness, point: Cra
     with start(chained(place), drive.config()) as running:
         feed.put(48)
         wait_until(lambda: is_exact(place, feed.count), lambda: running.is_running)
-        assert state_partitions(checkpoint(drive, "hourly")) == (
-            5 if point is CrashPoint.AFTER_DIVISION else 2
-        )
+        found = state_partitions(checkpoint(drive, "hourly"))
+        assert found == (5 if point is CrashPoint.AFTER_DIVISION else 2)
         running.stop()
         running.wait(TIMEOUT)

@@ -5,8 +5,8 @@ when it starts. To change it, the state has to be moved while the fragment stand
 die in the middle.
 
 Design: the fragment's query is drained as for another trunk; its state is divided anew in a copy of its
-checkpoint, which takes the place of the checkpoint in one step (`runtime.checkpoints.divided_state`); then the
-next query continues from there. All other fragments run on.
+checkpoint, which takes the place of the checkpoint in one step (`runtime.checkpoints.divided_state`); then
+the next query continues from there. All other fragments run on.
 
 | stage | event | next stage |
 |---|---|---|

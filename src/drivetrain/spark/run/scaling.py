@@ -3,8 +3,8 @@
 Problem, stages and invariants: see `core.change.scaling`; how a death in the middle is survived:
 `runtime.checkpoints.divided_state`. This is the shell around both, in an embedded run.
 
-Design: `propose` checks in its caller's thread. The loop calls `look`, which drains the fragment's query; then
-the next query is made in a thread of its own, as for another trunk, and the state is divided before that.
+Design: `propose` checks in its caller's thread. The loop calls `look`, which drains the fragment's query;
+then the next query is made in a thread of its own, as for another trunk. The state is divided before that.
 
 What if we die here: the fragment continues with the partitions that it had, or with the new ones.
 
@@ -57,11 +57,6 @@ class Scaling:
         self._why: str | None = None
         self._took_ms = 0
         self._since_s = 0.0
-
-    @property
-    def is_underway(self) -> bool:
-        """Whether one has not ended."""
-        return self.state is not None and not self.state.is_over
 
     def propose(self, name: str, partitions: int, refuse: Callable[[], None]) -> ScalingState:
         """Begin to scale a fragment, named by its id or by a processor in it; returns how that stands.
@@ -159,7 +154,7 @@ class Scaling:
         try:
             yield from self._engine.divide(place.copy(query.batch_id), partitions)
             place.put_in_place()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - shown, and the fragment continues as it was
             if place.settle():  # it was decided before the error came
                 self._took_ms = int((time.monotonic() - since_s) * 1000)
                 return
