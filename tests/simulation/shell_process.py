@@ -48,6 +48,7 @@ REFUSALS = (
     "a query restarts between two batches, not at an event time",
     "nothing changes",
     "another change of the application is under way",
+    "a fragment of the application is being scaled",
     "the application is stopping",
     "fragments of these names are still leaving the application",
     "the output of a rolled-back version is still being removed from this sink",
@@ -270,9 +271,8 @@ class Process:
         if before is None or driver.is_finished:
             return
         world.scalings_left -= 1
-        wanted = ScalingState(
-            driver.fragment, before, world.random.choice([n for n in (1, 2, 5) if n != before])
-        )
+        others = [number for number in (1, 2, 5) if number != before]
+        wanted = ScalingState(driver.fragment, before, world.random.choice(others))
         scaling._checked = lambda *_: wanted  # type: ignore[method-assign]
         with contextlib.suppress(UserError, UnavailableError):  # a change is under way, or it is stopping
             self.loop.changes.scale(driver.fragment, wanted.after)
