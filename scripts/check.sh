@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the checks, cheapest first, and stops at the first stage that fails. Ends with the slowest tests, the time of
-# each stage and the number of tests. Lint, types and layers run side by side; tests run in two processes.
+# each stage and the number of tests. Lint, types and layers run side by side; tests run in several processes.
 #
 #   scripts/check.sh                 every check (make test)
 #   scripts/check.sh --quick         without integration and browser tests (make check)
@@ -55,11 +55,11 @@ side_by_side() { # the name of the stage, then commands, each one word list; pri
   finish_stage "$name" "$started" "$status"
 }
 
-tests() { # the name of the stage, then folders below tests/ and options of pytest
-  local name=$1 started=$SECONDS status=0
-  shift
+tests() { # the name of the stage, how many processes, then folders below tests/ and options of pytest
+  local name=$1 processes=$2 started=$SECONDS status=0
+  shift 2
   printf '\n== %s\n' "$name"
-  "$BIN/python" -m pytest --numprocesses 2 --no-loadscope-reorder --junitxml "$results/$name.xml" "$@" \
+  "$BIN/python" -m pytest --numprocesses "$processes" --no-loadscope-reorder --junitxml "$results/$name.xml" "$@" \
     "${pytest_arguments[@]}" || status=$?
   if [ "$status" = 5 ] && [ "${#pytest_arguments[@]}" != 0 ]; then
     status=0 # pytest found no test to run, which is right when a selection excludes a whole folder
@@ -69,14 +69,15 @@ tests() { # the name of the stage, then folders below tests/ and options of pyte
 
 case $kind in
   coverage)
-    tests "unit and simulation" tests/simulation tests/unit \
+    tests "unit and simulation" 2 tests/simulation tests/unit \
       --cov --cov-report "html:build/coverage" --cov-report "term:skip-covered"
     ;;
   *)
     side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports"
-    tests "unit and simulation" tests/simulation tests/unit
+    tests "unit and simulation" 2 tests/simulation tests/unit
     if [ "$kind" = all ]; then
-      tests "integration and browser" tests/integration tests/browser
+      # Brokers, browsers and clusters are waited for: a third process uses the cores meanwhile.
+      tests "integration and browser" 3 tests/integration tests/browser
     fi
     ;;
 esac

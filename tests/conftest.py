@@ -1,6 +1,6 @@
 """What every test may use (Spark, PostgreSQL, an object store, one of each), and which run in one process.
 
-`scripts/check.sh` runs tests in two processes (pytest-xdist). Each has its own session and its own server.
+`scripts/check.sh` runs tests in several processes (pytest-xdist). Each has a session and servers of its own.
 """
 
 from __future__ import annotations

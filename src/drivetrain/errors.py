@@ -145,7 +145,7 @@ class DiskFullError(UnavailableError):
 
 
 class MissingDependencyError(UserError):
-    """A required program or package is not installed; the remedy says how to get it."""
+    """A required program or package is not installed; the remedy shows how to get it."""
 
     code = "missing-dependency"
 

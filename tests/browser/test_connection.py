@@ -123,6 +123,7 @@ AFTER_TRIES = "return new Promise((done) => setTimeout(() => done(window.asked),
 """The first pauses of a stream that is tried again are 0.5 and 1 s at most."""
 
 
+@pytest.mark.nightly("test_followed_logs, without a browser")
 def test_logs_go_on_when_their_application_is_started_again(dashboard: Dashboard) -> None:
     dashboard.open("/apps/losing-34/logs")
     dashboard.wait_for(".log .row", "still here")

@@ -80,12 +80,12 @@ async def freeze(world: AttemptWorld, node: Node) -> None:
         node.thaw()
 
 
-@simulate(seeds=8, at_most=1000)
+@simulate(seeds=5, at_most=1000)
 async def test_every_message_is_shown_once_whatever_happens_to_executors(simulation: Simulation) -> None:
     await scenario(simulation)
 
 
-@simulate(seeds=8, at_most=1000)
+@simulate(seeds=5, at_most=1000)
 async def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once(
     simulation: Simulation,
 ) -> None:

@@ -1,7 +1,7 @@
 """The Delta sink: the declaration that a user writes.
 
 The problem: a table in Delta Lake's format has a schema, partitions and other writers, and its readers
-(Spark, DuckDB, Polars, Trino) find in its log which files count. So the declaration says how rows get into
+(Spark, DuckDB, Polars, Trino) find in its log which files count. So the declaration states how rows get into
 the table (`table_declaration`), and nothing about files.
 
 Called by applications through `drivetrain.api.sinks`; read by the planner and by the adapter.

@@ -5,7 +5,7 @@ stream has only rows that come.
 
 The design: a source reads the rows of one version, then those that later versions append. A version that
 only moves rows to other files adds nothing. One that removes or replaces rows has no form in a stream: it is
-an error, or is left out if the user says so.
+an error, or is left out if the user allows it.
 
 Invariants:
 

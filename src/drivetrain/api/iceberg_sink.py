@@ -2,7 +2,7 @@
 
 The problem: an Iceberg table is found through a catalog, which decides what its newest version is, and its
 readers (Spark, DuckDB, Trino, Polars) find all else from there. So the declaration names the catalog and the
-table, and says how rows get into it (`table_declaration`).
+table, and states how rows get into it (`table_declaration`).
 
 Called by applications through `drivetrain.api.sinks`; read by the planner and by the adapter.
 """

@@ -199,7 +199,7 @@ def _give_up(
             f"version {number} is not cancelled yet",
             where=changeable.app_id,
             got=f"it is {state.stage}",
-            remedy="drivetrain versions shows how it ends; the run says why if it cannot go back",
+            remedy="drivetrain versions shows how it ends; the run shows why if it cannot go back",
         )
 
 

@@ -192,7 +192,7 @@ def run_file(
 ) -> tuple[RunResult, int]:
     """Load and run the application of `target`; returns its result and the exit code.
 
-    Raises what loading and the engine raise; `live` says whether standard error can show a live table.
+    Raises what loading and the engine raise; `live` is whether standard error can show a live table.
     `on_result` is called with the result, before the application's own `when_finished` hooks.
     """
     config = load_config(config_file, sets)

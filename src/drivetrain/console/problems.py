@@ -65,7 +65,7 @@ _TITLES: Final = {
 
 
 class RequestError(UserError):
-    """A request that cannot be taken as it is; `code` (of the instance, not of the class) says why.
+    """A request that cannot be taken as it is; `code` (of the instance, not of the class) is the reason.
 
     One that is too much at once (429) can be sent again after `retry_after_s`.
     """

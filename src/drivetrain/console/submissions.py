@@ -30,7 +30,7 @@ MOST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What was sent with a key, as a hash, and what came of it (None: nothing yet)."""
+    """What was sent with a key, as a hash, and the outcome (None: none yet)."""
 
     fingerprint: str
     app_id: str | None = None

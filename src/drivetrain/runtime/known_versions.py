@@ -1,4 +1,4 @@
-"""The versions of an application's graph, each with what changed and what became of it.
+"""The versions of an application's graph, each with what changed and its outcome.
 
 Called by `cli.versions` and `console.handlers.versions`.
 """
@@ -25,7 +25,7 @@ class Trial(StrEnum):
 
 @dataclass(frozen=True)
 class KnownVersion:
-    """A version that is kept, what differs from the one before, and what became of it."""
+    """A version that is kept, what differs from the one before, and its outcome."""
 
     record: GraphVersion
     difference: Difference | None
@@ -38,7 +38,7 @@ class KnownVersion:
 
     @property
     def outcome(self) -> str:
-        """What became of it, in words."""
+        """Its outcome, in words."""
         if self.ending is not None and self.ending.outcome is Outcome.ROLLED_BACK:
             return "rolled back"
         if not self.is_in_force:

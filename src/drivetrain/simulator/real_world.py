@@ -1,7 +1,7 @@
 """The part of an event loop that would reach the real world, all of it refused.
 
 Why: a simulated process that opens a real socket, waits for a real signal or starts a real program is not
-reproducible; the error says what to use instead.
+reproducible; the error names what to use instead.
 
 Called by code that tries one of these; `SimulatedLoop` derives from it.
 """

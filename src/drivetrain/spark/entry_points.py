@@ -142,7 +142,7 @@ def published_files(
     """The files that sinks have published under `directory` at one checkpoint; see `sinks.manifest`.
 
     `directory` is the common directory of sinks that publish `together`, or a sink's own. The files are
-    in the order of batches, keyed by the directories of the sinks. `config` says how a directory in an
+    in the order of batches, keyed by the directories of the sinks. `config` determines how a directory in an
     object store is reached. Raises `InputError` when no sink publishes there.
 
     >>> def results() -> list[str]:

@@ -1,4 +1,4 @@
-"""A kit for testing applications: run one on rows of a test, advance the clock, look at what came of it.
+"""A kit for testing applications: run one on rows of a test, advance the clock, look at the results.
 
 For authors of connectors: `check_sink` and `check_source` check what the engine relies on.
 """

@@ -28,8 +28,7 @@ def drivetrain_config() -> dict[str, str]:
 
 @pytest.fixture
 def start_run(drivetrain_config: dict[str, str]) -> Iterator[Callable[..., TestRun]]:
-    """Starts runs, and closes them at the end of the test: `run = start_run(app)`, with the arguments of
-    `TestRun`.
+    """Starts runs that are closed at the end of the test: `run = start_run(app)`, as `TestRun(app)`.
 
     Fails the test if a run never reached a point at which it was supposed to die.
     """

@@ -147,7 +147,7 @@ def _listed(graph: Graph, id: str, input: str, token: str) -> tuple[Graph, str]:
 def _sent(graph: Graph, node: Node, columns: str, uri: str) -> tuple[Read, str]:
     """What reads a test's messages in place of a source, and its columns.
 
-    A source that stamps messages when they arrive gets a column for that: in a test the test says when.
+    A source that stamps messages when they arrive gets a column for that: in a test, the test sets the time.
     """
     source: Any = node.operation.stream_source
     event_time, disorder = source.event_time, source.max_disorder

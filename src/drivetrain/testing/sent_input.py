@@ -104,7 +104,7 @@ class SentInput:
         if ARRIVED in self._schema.names:
             values.append(_EPOCH + dt.timedelta(milliseconds=self._now_ms))
         if len(values) != len(self._schema.names):
-            return values  # `RowBatches` says what was expected
+            return values  # `RowBatches` names what was expected
         return [
             _time(value, field.type, f"{self.id}, row {number}, {field.name}")
             for value, field in zip(values, self._schema, strict=True)

@@ -1,4 +1,4 @@
-"""A test of an application: rows in, the clock advanced, what came of it out.
+"""A test of an application: rows in, the clock advanced, results out.
 
 Problem: whether an application is right depends on when messages come, how late, and in which order, and a
 test must say all that in a few lines, and run on the real engine.

@@ -93,7 +93,16 @@ def _watermark_ms(query: StreamingQuery) -> int | None:
     return clock_of(parse_watermark(progress["eventTime"]["watermark"])) if progress is not None else None
 
 
-@pytest.mark.parametrize("shape", list(WINDOWS))
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "tumbling",
+        *(
+            pytest.param(shape, marks=pytest.mark.nightly("random applications have windows of every kind"))
+            for shape in ("sliding", "session")
+        ),
+    ],
+)
 def test_all_windows_fire_after_the_final_clock_and_equal_batch_across_a_restart(
     spark: SparkSession, tmp_path: Path, shape: str
 ) -> None:

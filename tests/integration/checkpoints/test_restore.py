@@ -118,6 +118,7 @@ if "DRIVETRAIN_SEEDS" in os.environ:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.nightly("a restore that is interrupted, below, and the simulation of attempts")
 def test_lost_state_takes_the_application_back_to_its_checkpoint(
     drive: Harness, damage: Callable[[Path], None]
 ) -> None:

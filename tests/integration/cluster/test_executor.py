@@ -242,6 +242,7 @@ def test_an_executor_of_an_older_epoch_ends_and_so_does_one_without_application_
     drive(world, script)
 
 
+@pytest.mark.nightly("test_bad_input and test_session, embedded")
 def test_a_file_that_raises_and_a_spark_master_that_is_not_there_are_told_clearly(tmp_path: Path) -> None:
     world = words_world(tmp_path, spark__master="spark://127.0.0.1:1")
 

@@ -422,6 +422,7 @@ def test_a_function_that_raises_ends_the_command_with_3_and_one_screen(tmp_path:
     assert published(tmp_path / "out") == []
 
 
+@pytest.mark.nightly("test_dead_letters, and records set aside, above")
 def test_logged_messages_appear_and_dead_letters_can_be_shown(tmp_path: Path) -> None:
     done = command(tmp_path, ASIDE)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pytest
 from harness import EPOCH, Harness, events
 
 from drivetrain import Application, agg, windows
@@ -20,6 +21,7 @@ def micros(moment: dt.datetime) -> int:
     return (moment - EPOCH) // dt.timedelta(microseconds=1) - START_US
 
 
+@pytest.mark.nightly("test_windows, in milliseconds, and the unit tests of times")
 def test_sessions_joins_and_windows_are_exact_in_microseconds(drive: Harness) -> None:
     times = [5, 10_004, 20_004, 30_003]
     app = Application("micros")

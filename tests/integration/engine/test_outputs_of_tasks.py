@@ -108,8 +108,7 @@ OTHERS = pytest.mark.nightly("Tasks of this kind have tests of their own, withou
 @pytest.mark.parametrize(
     "task",
     [
-        Sorted,
-        *(pytest.param(task, marks=OTHERS) for task in (SortedInBatches, SortedByKey)),
+        *(pytest.param(task, marks=OTHERS) for task in (Sorted, SortedInBatches, SortedByKey)),
         SortedWithState,
     ],
 )

@@ -27,6 +27,7 @@ def sampled(drive: Harness, fraction: float, *keys: str, seed: int = 0, **run: s
     return set(found)
 
 
+@pytest.mark.nightly("the unit tests of samples")
 def test_a_sample_depends_on_messages_and_seed_alone(drive: Harness) -> None:
     tenth = sampled(drive, 0.1)
     assert 140 < len(tenth) < 260
@@ -45,6 +46,7 @@ def test_a_sample_by_keys_has_all_messages_of_a_key_or_none(drive: Harness) -> N
     assert set(kept.values()) == {40}
 
 
+@pytest.mark.nightly("the unit tests of samples")
 def test_a_sample_is_the_same_after_a_crash(drive: Harness) -> None:
     wanted = sampled(drive, 0.2)
 

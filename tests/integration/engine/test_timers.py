@@ -88,6 +88,7 @@ def test_timers_see_all_that_came_before_their_time_in_any_order(drive: Harness,
     assert found(drive) == unpaid(made)
 
 
+@pytest.mark.nightly("a timer that survives, in test_operators_in_a_test_run")
 def test_timers_are_called_once_though_the_run_dies(drive: Harness) -> None:
     made = events(2)
     deaths = [(CrashPoint.AFTER_SINK, 2), (CrashPoint.BEFORE_COMMIT, 2), (CrashPoint.BATCH_BEGINS, 3)]

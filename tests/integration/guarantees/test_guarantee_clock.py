@@ -101,6 +101,7 @@ def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness
     assert (rows[0], rows[20]) == (2, 3)
 
 
+@pytest.mark.nightly("test_small_batches_on_spark")
 def test_batches_that_turn_out_too_large_for_the_driver_move_the_clock_and_are_counted(
     drive: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +269,7 @@ def test_an_input_that_is_silent_after_a_restart_does_not_hold_the_clock_where_i
 
 
 @pytest.mark.parametrize("cut", [pytest.param(False, marks=AT_NIGHT), True], ids=["fused", "two fragments"])
+@pytest.mark.nightly("an input that is silent after a restart, above")
 def test_a_partition_that_is_silent_after_a_restart_does_not_hold_the_clock_where_it_was(
     drive: Harness, cut: bool
 ) -> None:

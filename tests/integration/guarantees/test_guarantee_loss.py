@@ -91,6 +91,7 @@ def check_chained(drive: Harness, data: list[tuple[Any, str, int]]) -> None:
     assert found_windows(drive.rows("long")) == per_window(data, 60 * SECOND)
 
 
+@pytest.mark.nightly("simulated by test_repair_under_kills")
 def test_segments_that_are_damaged_while_they_are_read_are_made_again(drive: Harness) -> None:
     """Deleted and flipped segments and a cut entry are `test_two_executors`' as well."""
     data = write_input(drive.directory / "in", ROWS, PARTS)

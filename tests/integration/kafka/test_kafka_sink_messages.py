@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from drivetrain.spark.connector.sink import SinkWriter
 
 BOTH = pytest.mark.parametrize("guarantee", ["exactly once", "at least once"])
+ONCE_AT_NIGHT = pytest.mark.parametrize(
+    "guarantee",
+    [
+        "at least once",
+        pytest.param("exactly once", marks=pytest.mark.nightly("test_kafka_sink_once, and the rest")),
+    ],
+)
 MIB = 2**20
 
 
@@ -48,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_topic, "REACH_S", 2.0)
 
 
-@BOTH
+@ONCE_AT_NIGHT
 def test_all_columns_are_one_json_object_and_a_null_value_is_a_tombstone(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any
 ) -> None:
@@ -65,7 +72,7 @@ def test_all_columns_are_one_json_object_and_a_null_value_is_a_tombstone(
     assert found == [("é".encode(), text.encode()), (b"1", None)]
 
 
-@BOTH
+@ONCE_AT_NIGHT
 def test_key_value_headers_partition_and_topic_are_columns_or_expressions(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any
 ) -> None:
@@ -107,7 +114,7 @@ def test_both_ways_send_a_key_to_the_same_partition_as_kafkas_own_clients_do(
     assert found["exactly once"] == found["at least once"]
 
 
-@BOTH
+@ONCE_AT_NIGHT
 def test_round_robin_spreads_evenly(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any
 ) -> None:
@@ -160,7 +167,7 @@ def test_a_row_that_kafka_would_refuse_fails_the_batch_and_names_topic_and_key(
     assert values(broker, topic) == []
 
 
-@BOTH
+@ONCE_AT_NIGHT
 def test_records_are_written_as_avro_and_as_protobuf_and_what_does_not_fit_is_told(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any, tmp_path: Path
 ) -> None:
@@ -227,7 +234,7 @@ def test_columns_that_do_not_fit_are_told(
         )
 
 
-@BOTH
+@ONCE_AT_NIGHT
 def test_a_topic_that_is_missing_is_told_or_created(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any
 ) -> None:

@@ -63,6 +63,7 @@ def in_rolled(bucket: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.nightly("test_lost_machine and test_table_stores, in the same store")
 def test_killed_and_run_again_every_line_is_there_once(
     spark: SparkSession, s3: S3Server, tmp_path: Path, point: CrashPoint
 ) -> None:

@@ -48,7 +48,10 @@ def _create(start: threading.Barrier, number: int, won: list[int], writer: int, 
         won.append(writer)
 
 
-@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.SILENCE, Fault.BUSY])
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.LOST_ANSWER, pytest.param(Fault.SILENCE, marks=pytest.mark.nightly("it waits")), Fault.BUSY],
+)
 def test_who_created_an_object_is_told_so_whatever_became_of_the_answer(
     s3: S3Server, bucket: str, fault: Fault
 ) -> None:

@@ -101,7 +101,7 @@ def test_a_standing_clock_names_the_input_that_holds_it() -> None:
 
 @pytest.mark.parametrize(
     ("waits_for", "remedy"),
-    [("data of its source", "none needed"), ("its own work", "batch"), ("its restart", "its error")],
+    [("data of its source", "nothing to do"), ("its own work", "batch"), ("its restart", "its error")],
 )
 def test_a_clock_may_stand_for_other_reasons(waits_for: str, remedy: str) -> None:
     found = only(Situation("s", fragments=(FragmentSituation("f", stalled_ms=10, waiting_for=waits_for),)))

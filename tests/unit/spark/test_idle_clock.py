@@ -28,7 +28,7 @@ class OutgrownQuery:
         return True
 
     def check_partitions(self) -> None:
-        raise PartitionsChangedError("a source has more partitions", remedy="none needed")
+        raise PartitionsChangedError("a source has more partitions", remedy="nothing to do")
 
     def fail(self, error: BaseException) -> None:
         """End the query, which waits for its batch as Spark does."""

@@ -45,6 +45,14 @@ BANNED = {
     r"\banew\b": "again",
     r"\bset aside\b": "put into the dead letters",
     r"(?:^|[.:;] )(?:Who|Whoever) [a-z]+s\b": "a noun: the reader, a process that ...",
+    r"\bsays (?:how|what|why|so|where|when|which|whether)\b": "shows, names, states, is the reason",
+    r"\b(?:go|goes|going) over to\b": "switches to, adopts",
+    r"\bat a time of the messages\b": "at an event time",
+    r"\b(?:came|comes|became|becomes) of (?:it|them)\b": "the outcome, the results",
+    r"\btaken for dead\b": "wrongly considered dead",
+    r"\bnone (?:is )?needed\b": "nothing to do",
+    r"\bsay --": "use --...",
+    r"\bin clear\b": "unencrypted",
 }
 """What not to write, and what to write instead."""
 

@@ -14,7 +14,7 @@ count once; a deletion is done again.
 Invariants:
 
 1. Channels end, and are deleted, only after `MayLeave`.
-2. Files are deleted only after the outcome says so, and by the holder of the fragment's lock.
+2. Files are deleted only after the outcome allows it, and by the holder of the fragment's lock.
 
 Called by `fragment_attempt`.
 """

@@ -86,7 +86,7 @@ class Versions(Message, frozen=True, tag="cluster.versions"):
     """A page of the versions that are kept, the newest first; `before` requests the next, None on the last.
 
     `in_force` is the number of the version that runs (0: none yet), `settings` are those that name the
-    application's state; `error` says why there is no page.
+    application's state; `error` is why there is no page.
     """
 
     versions: tuple[StoredVersion, ...] = ()

@@ -47,7 +47,7 @@ _PART_SCHEMA = "partition int, path string, rows long, bytes long"
 class Target:
     """The file's place and format: `header` comes first; `compression` is gzip, a Parquet codec or none.
 
-    `stores` says how a place in an object store is reached.
+    `stores` determines how a place in an object store is reached.
     """
 
     uri: str

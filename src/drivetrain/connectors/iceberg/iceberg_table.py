@@ -1,7 +1,7 @@
 """An Iceberg table as its sink uses it: open, create, commit; and what the library's errors mean.
 
-The problem: pyiceberg tries a commit again by itself when another one came first. A process that was taken
-for dead would commit its batch a second time.
+The problem: pyiceberg repeats a commit automatically when another one came first. A process that was wrongly
+considered dead would commit its batch a second time.
 
 The design: a commit changes the table's properties (the marks) together with its rows, in one step of the
 catalog, on the condition that the branch is still at the snapshot that the marks were read from. The

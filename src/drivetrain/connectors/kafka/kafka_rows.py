@@ -129,7 +129,7 @@ def refused(text: str, sink: KafkaSink) -> OutputError | None:
         expected=f"at most {limit:,} bytes (max.message.bytes of the topic, or max.request.size in options)",
         got=f"{refusal['got']:,} bytes, in the message with key {key}",
         remedy="raise max.message.bytes of the topic, or make the messages smaller; if they are compressed, "
-        "max.request.size in options says how large they may be before that",
+        "max.request.size in options limits their size before that",
     )
 
 

@@ -16,7 +16,7 @@ cause is removed.
 
 Invariants:
 
-1. A batch is published, completely, exactly if its mark says so.
+1. A batch is published, completely, exactly if its mark shows it.
 2. A batch leaves the outbox only when it is published or aborted.
 3. A sink never silently adds to rows of another state of the application (`append`).
 
@@ -89,7 +89,7 @@ class SqlSinkWriter:
             raise self._no_table()
 
     def check_fresh(self) -> None:
-        """Raise `OutputError` when rows were published, unless the sink says what to do with them."""
+        """Raise `OutputError` when rows were published, unless the sink states what to do with them."""
         if self._on_fresh() != "refuse":
             return
         marks = self._database.looked(lambda session: session.marks(self._context.app_id)) or {}

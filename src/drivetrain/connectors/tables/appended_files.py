@@ -1,7 +1,7 @@
 """Batches that wait to be appended: data files in the table's directory, and notes that name them.
 
 The problem: a batch may wait for its checkpoint, through any crash. An attempt that dies leaves files
-that no reader sees, and a process that was taken for dead may still commit files of its own.
+that no reader sees, and a process that was wrongly considered dead may still commit files of its own.
 
 The design: in the sink's own directory, `prepared/00000007.json` names the files of batch 7. It comes after
 the files, so a batch with a note can be committed. Files are only deleted when nobody can commit them any

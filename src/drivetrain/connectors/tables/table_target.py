@@ -38,7 +38,7 @@ _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 class ConflictError(Exception):
     """Another commit came first. Look at the newest version and decide again.
 
-    Unless it `is_certain` that nothing was committed, the newest version says whether that is so.
+    Unless it `is_certain` that nothing was committed, the newest version shows whether that is so.
     """
 
     def __init__(self, why: str, *, is_certain: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Sinks of tables: rows arrive once, whichever process dies, and whichever is taken for dead and is not.
+"""Sinks of tables: rows arrive once, whichever process dies, or is wrongly considered dead.
 
 The problem: a batch is computed by Spark, and becomes visible by a commit of the table, to which others
 commit, too: other applications, and compactions.
@@ -93,7 +93,7 @@ class TableSinkWriter:
             self._published(table)
 
     def check_fresh(self) -> None:
-        """Raise `OutputError` when rows were published, unless the sink says what to do with them."""
+        """Raise `OutputError` when rows were published, unless the sink states what to do with them."""
         table = self._repeated(self._target.refreshed)
         if self._on_fresh() == "refuse" and table is not None and self._is_marked(table):
             raise OutputError(

@@ -28,7 +28,7 @@ class ProcessorChange(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     """The change from the version `against`, which is in force, to an uploaded graph.
 
-    `can_be_made` says whether the running application can take it; `verdict` says so in words. `graph`
+    `can_be_made` is whether the running application can take it; `verdict` explains it in words. `graph`
     has the processors of both.
     """
 

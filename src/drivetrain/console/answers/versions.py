@@ -11,7 +11,7 @@ from drivetrain.core.picture.compared_graph import ComparedGraph
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of the graph: when it was recorded, for which user, and what became of it.
+    """A version of the graph: when it was recorded, for which user, and its outcome.
 
     `made_how` is run, update or rollback, `follows` the version that was in force before (null: none).
     `trial` is under way or interrupted while the change to it has no outcome; `outcome` is done, rolled
@@ -62,7 +62,7 @@ class VersionGraph(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessorDifference(msgspec.Struct, frozen=True, kw_only=True):
     """What differs at a processor; `before` and `after` describe it (null: the version does not have it).
 
-    `mark` is new, gone, changed or kept, and `why` says what has changed. `line` is where it is written, in
+    `mark` is new, gone, changed or kept, and `why` names what has changed. `line` is where it is written, in
     the newer version that has it.
     """
 

@@ -3,9 +3,9 @@
 Problem: nobody keeps a list of runs. An application runs, has ended in order, or its process was killed; and
 it may begin or end while one looks.
 
-Design: whoever answers at the control socket runs the application, and says how it is. If nobody does, its
-last run has left its end in `runtime.last_run`; without that, the run was killed. One look reads the notes,
-and either asks the socket or reads one file.
+Design: the process that answers at the control socket runs the application, and reports its state. If no
+process answers, the last run has left its end in `runtime.last_run`; without that, the run was killed. One
+look reads the notes, and either asks the socket or reads one file.
 
 Called by `console.embedded.runs`.
 """

@@ -15,7 +15,7 @@ from drivetrain.console.routes.route import V1, Call, Reply
 
 
 async def kill(call: Call) -> Reply:
-    """End an application; the operation has succeeded once the registry says so."""
+    """End an application; the operation has succeeded once the registry shows it."""
     client, view = call.services.client, await _view(call)
     if view.state.is_over:
         raise already_over(view.app_id)

@@ -4,8 +4,8 @@ Problem: a monitoring system asks every few seconds; an application master that 
 the figures of the others from it.
 
 Design: one look at the masters and at every application that runs, a few at a time and each with a timeout;
-then the families are filled, and prometheus-client writes them. A console that reaches no leader says so as a
-metric.
+then the families are filled, and prometheus-client writes them. A console that reaches no leader has a
+metric for it.
 
 Invariants:
 

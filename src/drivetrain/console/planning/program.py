@@ -1,4 +1,4 @@
-"""A planning process: runs an application's file, plans it, and writes what came of it to a file.
+"""A planning process: runs an application's file, plans it, and writes the outcome to a file.
 
 See `processes` for how it is kept apart from the console.
 

@@ -106,7 +106,7 @@ class StateName(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of it; `error` says why there is nothing."""
+    """The outcome; `error` is why there is nothing."""
 
     graph: Graph | None = None
     state: StateName | None = None

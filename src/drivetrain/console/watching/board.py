@@ -68,7 +68,7 @@ class Board:
         self._meaning: Final[dict[Topic, bytes]] = {}
 
     def put(self, topic: Topic, meaning: bytes, data: bytes, for_guests: bytes | None = None) -> bool:
-        """Note the state of a topic, unless its `meaning` is the same as before; says whether it was noted.
+        """Record a topic, unless its `meaning` is the same as before; returns whether it was noted.
 
         `meaning` is what of the state counts as a change: all but the time of the look. `for_guests` None
         means the same data.

@@ -12,7 +12,8 @@ Invariants:
 
 1. Each application is looked at by at most one loop.
 2. No error of a poll ends its loop.
-3. An application is gone when the leader says so, or when it was missing in `LOOKS_UNTIL_GONE` lists in turn:
+3. An application is gone when the leader reports it, or when it was missing in `LOOKS_UNTIL_GONE` lists in
+turn:
    a list that comes in pages may lack one that changed meanwhile.
 
 Called by `console.services` and `console.handlers`.

@@ -37,7 +37,7 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import UserError
 
-_AT_ONCE = "say --at now: then the change takes effect with the next batch"
+_AT_ONCE = "use --at now: then the change takes effect with the next batch"
 
 
 class HandoverError(UserError):
@@ -103,7 +103,7 @@ def require_same_places(old: Plan, new: Plan, versions: tuple[GraphVersion, Grap
                 raise _refused(
                     "a sink differs, which would have to write in both ways in one batch",
                     node,
-                    "give the new one another name, or say --at now",
+                    "give the new one another name, or use --at now",
                 )
     return found
 

@@ -5,7 +5,7 @@ graph from a file or from an earlier version, and would end what others read, or
 
 Design: a subscription is a processor of the graph in force. Whatever builds a graph of the application takes
 over the subscriptions in force. A change that removes a stream that others read, or that changes anything
-which the stream is made of, is refused unless the user says so.
+which the stream is made of, is refused unless the user allows it.
 
 Invariants:
 

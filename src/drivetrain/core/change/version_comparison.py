@@ -1,8 +1,7 @@
 """What differs between any two versions of a graph, processor by processor, whatever becomes of the state.
 
-Problem: whoever looks back wants to see how the graph of March differs from that of today. A `difference`
-says what a running application would do with a change; between versions that were in force long ago nobody
-asks that.
+Problem: a user who looks back wants to see how the graph of March differs from that of today. A `difference`
+shows what a running application would do with a change; between versions of the past, nobody needs that.
 
 Design: two records of a processor are compared part by part, and each part that differs is named. A `Mark` is
 the result in one word; a picture gives each a colour, a sign and a shape.
@@ -56,7 +55,7 @@ SIGNS: Final = {Mark.NEW: "+", Mark.GONE: "−", Mark.CHANGED: "~", Mark.KEPT: "
 
 @dataclass(frozen=True)
 class ComparedProcessor:
-    """A processor of one or both versions; `why` says what differs. None: the version does not have it."""
+    """A processor of one or both versions; `why` names the difference. None: the version does not have it."""
 
     id: str
     mark: Mark

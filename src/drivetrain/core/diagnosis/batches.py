@@ -109,7 +109,7 @@ def has_silent_partitions(situation: Situation) -> Iterator[Finding]:
                 f"{'partitions' if several else 'partition'} {', '.join(silent[:5])}"
                 f"{' …' if len(silent) > 5 else ''} {'have' if several else 'has'} given nothing for longer "
                 "than idle_timeout: the clock ignores them",
-                "none needed if producers are silent; messages that they send later may be late",
+                "nothing to do if producers are silent; messages that they send later may be late",
             )
 
 

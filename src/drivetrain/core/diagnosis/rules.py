@@ -77,7 +77,7 @@ def waits_to_start(situation: Situation) -> Iterator[Finding]:
             Severity.NOTE,
             situation.application,
             f"it does not process yet: it waits for {waits_for}",
-            "none needed, unless this lasts",
+            "nothing to do, unless this lasts",
         )
         return
     remedy = "start another worker (drivetrain worker), or end an application that is not needed"

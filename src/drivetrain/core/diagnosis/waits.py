@@ -4,7 +4,7 @@ Problem: figures show that a fragment waits. It is rarely the cause: it waits fo
 a third.
 
 Design: the wait is followed from fragment to fragment. A finding is about the root: it
-names every step, and says what is wrong there (it is being started again, its batches take long, or its
+names every step, and what is wrong there (it is being started again, its batches take long, or its
 source gives nothing). All fragments that wait for one root share one finding.
 
 Invariants:
@@ -135,7 +135,7 @@ def _held_by(situation: Situation, fragment: FragmentSituation) -> FragmentSitua
 def _why_slow(root: FragmentSituation) -> tuple[str, str]:
     """Why the fragment at the root of a block does not keep up, and what to do."""
     if not root.is_running:
-        return f"it is {root.state}", "wait until it runs again; if it does not, its error says why"
+        return f"it is {root.state}", "wait until it runs again; if it does not, its error shows why"
     cause = cause_of(root.figures)
     if cause is not None:
         return f"it processes {show_rate(root.rows_per_s)}; {cause.sentence}", cause.remedy
@@ -156,14 +156,12 @@ def _why_held(root: FragmentSituation) -> tuple[str, str]:
     if waits_for.startswith("partition"):
         return waits_for, "if that partition may be silent, set idle_timeout in event_time()"
     if waits_for.startswith("data"):
-        return (
-            waits_for,
-            "none needed if the source has no new messages; otherwise check that it can be reached and read",
-        )
+        remedy = "nothing to do if the source has no new messages; otherwise check that it is reachable"
+        return waits_for, remedy
     if waits_for.startswith("its own work"):
         return waits_for, "wait for the batch to end, or make batches smaller (run.max-batch-bytes)"
     if not root.is_running or waits_for.startswith("its"):
-        return waits_for, "wait until it runs; if it does not, its error says why"
+        return waits_for, "wait until it runs; if it does not, its error shows why"
     return waits_for, "see what it waits for"
 
 

@@ -12,7 +12,7 @@ Invariants:
 1. `common_times` contains a time exactly if each of the given ones does.
 
 Called by `core.checkpoint.transaction`, and by `spark.state` for processors and their snapshots. Source:
-Apache Gearpump's checkpoint time; decision 0053 says what differs.
+Apache Gearpump's checkpoint time; decision 0053 lists the differences.
 """
 
 from __future__ import annotations

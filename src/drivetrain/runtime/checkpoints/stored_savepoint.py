@@ -103,7 +103,7 @@ def upload(directory: Path, place: str, stores: StoreSettings) -> None:
             where=place,
             got=str(error),
             remedy="allow these credentials to read, write and list there: `drivetrain doctor` with the "
-            "place says what is missing",
+            "place shows what is missing",
         ) from error
     finally:
         if not may_be_named:

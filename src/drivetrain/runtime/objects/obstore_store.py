@@ -217,7 +217,7 @@ def _unavailable(method: str, where: str, error: Exception) -> UnavailableError:
         where=where,
         got=f"{method}: {_shown(error)}",
         remedy="check s3.endpoint and the network (`drivetrain doctor` with the place), then run the same "
-        "command again: it continues; s3.retry-for says how long to try",
+        "command again: it continues; s3.retry-for is how long to try",
     )
 
 

@@ -193,7 +193,7 @@ class MatchFunction(BucketFunction):
 
 
 class _Conditions:
-    """Whether a message fulfils a condition; `of` says which message."""
+    """Whether a message fulfils a condition; `of` selects the message."""
 
     def __init__(self, function: MatchFunction, rows: pa.Table) -> None:
         operation = function.operation

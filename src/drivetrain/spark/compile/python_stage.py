@@ -50,7 +50,7 @@ class Step:
     """One function of the stage: its kind, its operator, its type, and the class that it takes.
 
     `wants` is the class of message that it takes: None for a row, or the bare value of a single column.
-    `columns` are those of a type that was declared as text. `calls` says how an asynchronous function is
+    `columns` are those of a type that was declared as text. `calls` states how an asynchronous function is
     called, of the kind "map".
     """
 

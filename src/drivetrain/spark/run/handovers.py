@@ -11,7 +11,7 @@ it, and runs both versions (`ApplicationVersions.attach`). `look` reports the pr
 core.
 
 What if we die here: before the record nothing has changed. After it, a fragment's own record of its batches
-says whether it runs the new version alone; if it does not, it runs both.
+states whether it runs the new version alone; if it does not, it runs both.
 
 Invariants:
 

@@ -5,8 +5,8 @@ may have ended this application's subscription. What is read must be exactly wha
 with.
 
 Design: a source without a note subscribes, as one that starts over, and notes what it got. Until the other
-application runs and can change, it waits, and says so. A source with a note only checks that its subscription
-is still there, in the other application's files; that application need not run.
+application runs and can change, it waits, and reports this. A source with a note only checks that its
+subscription is still there, in the other application's files; that application need not run.
 
 What if we die here: after the subscription and before the note, the next run starts over, with another
 channel; nothing has been read.
@@ -52,7 +52,7 @@ _LOOK_S: Final = 0.2
 
 @dataclass(frozen=True)
 class Waiting:
-    """How an application waits for others: `tell` gets notices, `is_given_up` says when to stop waiting."""
+    """How an application waits for others: `tell` gets notices, `is_given_up` is true if it must stop."""
 
     tell: Callable[[str], None]
     is_given_up: Callable[[], bool]

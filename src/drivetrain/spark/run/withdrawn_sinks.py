@@ -6,7 +6,7 @@ stopped, or die, before the removal. What other versions, other sinks or others 
 Design: the record of a version names its new sinks; the outcome of one that is rolled back names those that
 are not removed yet. `look` removes one once no batch of its fragment can run with the version, and drops its
 name from the outcome. What the run before has left is removed before the first batch. A removal that fails is
-not tried again: a notice says so.
+not tried again: a notice reports it.
 
 What if we die here: the outcome still has the name, and the next run removes the rest.
 

@@ -1,5 +1,5 @@
 // @ts-check
-// The versions of the application's graph: who made each and when, what changed, and what became of it.
+// The versions of the application's graph: who made each and when, what changed, and its outcome.
 
 import { get } from "../lib/api.js";
 import { html, useState } from "../lib/dom.js";
