@@ -23,7 +23,7 @@ from drivetrain.api import Application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion, version_of
-from drivetrain.core.change.scaling import ScalingState
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.job.run_progress import QuietListener, RunOutcome
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint

@@ -25,7 +25,7 @@ from drivetrain.cli.changing import YesOption, ask
 from drivetrain.cli.cluster_access import AppArgument, is_of_cluster
 from drivetrain.cli.comparison import in_force_of
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.scaling import require_scaled
+from drivetrain.core.change.scaling_state import require_scaled
 from drivetrain.core.figures import show_counted, show_size
 from drivetrain.errors import UserError
 from drivetrain.runtime.checkpoints.state_partitions import state_bytes, state_partitions

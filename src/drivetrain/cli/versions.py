@@ -37,7 +37,7 @@ from drivetrain.cli.cluster_versions import known_in_cluster
 from drivetrain.cli.comparison import changed_in_short, in_force_of
 from drivetrain.cli.picture_file import PictureOption
 from drivetrain.core.change.change_stages import in_words
-from drivetrain.core.change.scaling import Scaled
+from drivetrain.core.change.scaling_state import Scaled
 from drivetrain.core.figures import show_clock
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.known_versions import KnownVersion, Trial, known_versions

@@ -43,7 +43,7 @@ import msgspec
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, SubscriptionRecord
 from drivetrain.core.change.handover import At
-from drivetrain.core.change.scaling import ScalingState
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import JobStatus
 from drivetrain.core.picture.placed_graph import Graph

@@ -11,8 +11,7 @@
         channels/<id>/       see `channel`
         lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
         stores/<id>/         messages of one-pass sources: a channel for all lives
-        sources/<id>/        what sources know of their messages, for all lives
-        sinks/<id>/          the sinks' own notes, for all lives
+        sources/, sinks/<id>/  what sources know of their messages, and sinks' own notes, for all lives
         savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
         late-messages/<id>.json  samples of late messages: see `late_samples`
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
@@ -20,8 +19,8 @@
 
 The settings are part of the name: the same command finds its state again, another input or output starts
 another application. application.json and prepared.json are durable files. A new life is prepared in its own
-directory, and begins with the one step that replaces application.json; then earlier lives are deleted, at the
-latest by the next process that locks it.
+directory, and begins with the one step that replaces application.json; the next process that locks the
+directory deletes what is left of earlier ones.
 
 Invariants:
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.core.change.scaling import Scaled, ScalingState
+from drivetrain.core.change.scaling_state import Scaled, ScalingState
 from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.graph_versions import user_name
 

@@ -10,7 +10,7 @@ import msgspec
 from drivetrain.api.moments import moment_text
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.live_change import Outcome, Stage, TellEnd
-from drivetrain.core.change.scaling import ScalingState
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UnavailableError, UserError
 
 

@@ -69,7 +69,7 @@ from drivetrain.spark.run.wanted_versions import WantedVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
-    from drivetrain.core.change.scaling import ScalingState
+    from drivetrain.core.change.scaling_state import ScalingState
     from drivetrain.spark.batch.query_versions import QueryVersions
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution

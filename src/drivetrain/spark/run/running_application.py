@@ -27,7 +27,7 @@ from drivetrain.api.moments import moment_ms
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import At, time_given
-from drivetrain.core.change.scaling import ScalingState, require_scaled
+from drivetrain.core.change.scaling_state import ScalingState, require_scaled
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
 from drivetrain.core.plan.configured import configured_plan

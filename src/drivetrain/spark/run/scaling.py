@@ -1,6 +1,6 @@
 """Divides the state of a fragment that runs into another number of partitions, while all others run on.
 
-Problem, stages and invariants: see `core.change.scaling`; how a death in the middle is survived:
+Problem, stages and invariants: see `core.change.scaling_state`; how a death in the middle is survived:
 `runtime.checkpoints.divided_state`. This is the shell around both, in an embedded run.
 
 Design: `propose` checks in its caller's thread. The loop calls `look`, which drains the fragment's query;
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.operations import Process
-from drivetrain.core.change.scaling import MOST_PARTITIONS, ScalingStage, ScalingState
+from drivetrain.core.change.scaling_state import MOST_PARTITIONS, ScalingStage, ScalingState
 from drivetrain.core.figures import show_counted
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.divided_state import DividedState
