@@ -49,7 +49,7 @@ from typing import Any
 import msgspec
 
 from drivetrain.code.fingerprint import fingerprint
-from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
+from drivetrain.core.change.graph_version import GraphVersion, state_fits, state_shape, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
 from drivetrain.durable import sync, writing
@@ -310,7 +310,7 @@ class RunDirectory:
 
     def refuse_another_graph(self, plan: Plan) -> None:
         """Raise `UserError` if the state here does not fit the graph; a prepared life has no state."""
-        if self._read() and self._aside is None and self.state_shape != state_shape(plan):
+        if self._read() and self._aside is None and not state_fits(self.state_shape, plan):
             raise UserError(
                 "the application's graph has changed, and its state does not fit",
                 where=self.app_id,

@@ -43,7 +43,7 @@ from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Change as LiveChangeOf
 from drivetrain.core.change.moves import refused_moves
 from drivetrain.core.change.subscriptions import refused_readers, with_records_carried_over
-from drivetrain.core.change.trunks import defined, definition, fits, read_by, restarting
+from drivetrain.core.change.trunks import defined, definition, fits, migrates, read_by, restarting
 
 RESTART: Final = "2 s"
 """How long a fragment is out while its query restarts: 1.4 s from its stop to the end of the next batch were
@@ -204,6 +204,8 @@ def _fate(
         return Fate.AFTER_STOP, "its results are published with the checkpoints of the application that runs"
     how = _how_it_differs(before, after)
     query = _query_of(old, new, id)
+    if query is not None and migrates(old, new, query):
+        return Fate.AFTER_STOP, f"{how}, and the states of {query} are migrated when it is run again"
     if query is not None and in_cluster:
         return Fate.AFTER_STOP, f"{how}, and it is part of the running query of {query}{_keeps(new, query)}"
     if query is not None:
@@ -273,7 +275,9 @@ def _culprits(old: GraphVersion, new: GraphVersion, fragment: str) -> Iterator[t
         elif id not in own:
             found[id] = f"{of} was made with it" + _why_apart(new, id)
         elif (was := old.processors[id].shown) != new.processors[id].shown:
-            found[id] = f"{of} was made with {was}"
+            may_migrate = 0 < new.processors[id].version == old.processors[id].version
+            hint = "; a higher version of the Task with migrate can continue with it" if may_migrate else ""
+            found[id] = f"{of} was made with {was}{hint}"
     if not found and before.inputs == after.inputs:
         found[name] = f"{of} was made with the same messages in other places"
     if not found:  # the same processors after other inputs

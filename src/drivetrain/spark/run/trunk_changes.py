@@ -32,6 +32,7 @@ from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.spark.session.offset_log import batch_numbers, committed
+from drivetrain.spark.state.state_migration import require_same_version
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -137,6 +138,9 @@ def check_trunk(
     Raises the error of the operator that Spark refuses, and UserError when a state or a channel would hold
     something else.
     """
+    if fragment.stateful is not None:
+        before = query.plan.graph.nodes[fragment.stateful]
+        require_same_version(loaded.plan.graph.nodes[fragment.stateful], before)
     with tempfile.TemporaryDirectory(prefix="drivetrain-trunk-") as place:
         trunk = versions.trunk(loaded, fragment, Path(place))
         try:
