@@ -69,7 +69,7 @@ class CrashPoint(StrEnum):
     CHANNEL_ENDS = "channel-ends"
     """The channels of a fragment that leaves have ended; it has not read this yet."""
     BEFORE_DIVISION = "before-division"
-    """A copy of a checkpoint is made, in which the state is to be divided anew."""
+    """A copy of a checkpoint is made, in which the state is to be divided again."""
     AFTER_DIVISION = "after-division"
     """The state is divided, and the copy is going to be the checkpoint; it is not yet."""
     SAVEPOINT_UPLOADED = "savepoint-uploaded"

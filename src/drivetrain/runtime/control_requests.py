@@ -164,7 +164,7 @@ def ask_to_give_up(rundir: RunDirectory, number: int) -> None:
 
 
 def ask_to_scale(rundir: RunDirectory, fragment: str, partitions: int) -> ScalingState:
-    """Have the application that runs in `rundir` divide the state of a fragment anew; how that begins.
+    """Have the application that runs in `rundir` divide the state of a fragment again; how that begins.
 
     Raises why it refuses, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
     """

@@ -4,7 +4,7 @@ Problem: the number of a fragment's state partitions bounds how many cores work 
 when it starts. To change it, the state has to be moved while the fragment stands still, and the process may
 die in the middle.
 
-Design: the fragment's query is drained as for another trunk; its state is divided anew in a copy of its
+Design: the fragment's query is drained as for another trunk; its state is divided again in a copy of its
 checkpoint, which takes the place of the checkpoint in one step (`runtime.checkpoints.divided_state`); then
 the next query continues from there. All other fragments run on.
 
@@ -112,7 +112,7 @@ class Scaled(msgspec.Struct, frozen=True):
 
 
 def require_scaled(state: ScalingState) -> ScalingState:
-    """A scaling that is done; raises UserError if the state is as it was, UnavailableError if it goes on."""
+    """A scaling that is done; raises UserError if the state is as it was, UnavailableError if it continues."""
     if not state.is_over:
         raise UnavailableError(
             "the scaling has not ended",

@@ -1,6 +1,6 @@
 """A fragment's checkpoint with its state in another number of partitions, in place of the one before.
 
-Problem: dividing a state anew changes many files of Spark's checkpoint, and takes as long as the state is
+Problem: dividing a state again changes many files of Spark's checkpoint, and takes as long as the state is
 large. The process may die, and the disk may be full, at any moment of it. Then the fragment must continue
 with the checkpoint before or with the whole one after.
 

@@ -1,10 +1,10 @@
 """The number of partitions that a fragment's state is divided into, according to Spark's log of its batches.
 
 Design: Spark writes the number with the extent of every batch, and the next query uses it whatever its
-configuration says. To divide a state anew, Spark adds a batch that reads nothing: it has the extent of the
-batch before it, and another number. So the checkpoint itself says which of its batches are such divisions.
+configuration says. To divide a state again, Spark adds a batch that reads nothing: it has the extent of the
+batch before it, and another number. So the checkpoint itself shows which of its batches are such divisions.
 
-Called by `divided_state`, queries and repairs, savepoints and commands. Needs no Spark.
+Called by `snapshots` and `savepoint`, by queries and repairs, and by commands. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def state_partitions(checkpoint: Path, batch_id: int | None = None) -> int | Non
 
 
 def is_division(checkpoint: Path, batch_id: int) -> bool:
-    """Whether a batch has only divided the state anew: it has no messages, and no output has seen it.
+    """Whether a batch has only divided the state again: it has no messages, and no output has seen it.
 
     False if Spark has deleted its record of the batch or of the one before.
     """

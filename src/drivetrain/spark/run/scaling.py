@@ -104,8 +104,8 @@ class Scaling:
             raise UserError(
                 "the fragment has no state yet",
                 where=f"fragment {fragment.id}",
-                remedy="scale it after its first batch; or run the application anew with "
-                f"--set spark.shuffle-partitions={partitions}",
+                remedy="scale it after its first batch; or start it over with "
+                f"--fresh --set spark.shuffle-partitions={partitions}",
             )
         if before == partitions:
             raise UserError(
