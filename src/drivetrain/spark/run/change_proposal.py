@@ -95,7 +95,6 @@ def checked(
     asked: AskedChange,
     *,
     start: Start | None = None,
-    in_cluster: bool = False,
 ) -> Proposal:
     """Check a change, and compile it for the fragments that `drivers` drive, by id.
 
@@ -116,7 +115,7 @@ def checked(
     if not asked.even_if_read:
         refuse_read(before.record, record)
     modes = {"has_checkpoints": before.context.transactional, "discards": discards}
-    found = difference(before.record, record, in_cluster=in_cluster, even_if_read=True, **modes)
+    found = difference(before.record, record, even_if_read=True, **modes)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")

@@ -17,7 +17,7 @@ Invariants:
 1. A batch that may have reached an output runs again with the trunk of its own version.
 2. A state is read only as the types that it was written as.
 
-Called by `live_changes`, `change_proposal` and `execution`.
+Called by `live_changes`, `change_proposal` and `execution`, and by executors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TrunkChanges:
         query = driver.query
         if driver.is_recovering or driver.is_finished:
             return False
-        if not self._differs(driver, number) and self._drained.get(fragment) is not query:
+        if not self.differs(driver, number) and self._drained.get(fragment) is not query:
             return False  # one that was drained for a change that was given up has to restart, too
         if (query.has_failed and not query.has_drained) or query.batch_id < query.replay_until:
             return True  # the batch from before this query comes first, with its own version
@@ -84,9 +84,10 @@ class TrunkChanges:
         """Whether a batch has failed with the trunk of another version, and may now run with `number`."""
         versions = driver.query.versions
         assert versions is not None
-        return self._differs(driver, number) and not versions.is_bound(driver.query.batch_id + 1)
+        return self.differs(driver, number) and not versions.is_bound(driver.query.batch_id + 1)
 
-    def _differs(self, driver: FragmentDriver, number: int) -> bool:
+    def differs(self, driver: FragmentDriver, number: int) -> bool:
+        """Whether the query of a fragment has another trunk than that of a version."""
         versions, fragment = driver.query.versions, driver.fragment
         if versions is None or versions.trunk == number:
             return False
