@@ -112,7 +112,7 @@ class Scaled(msgspec.Struct, frozen=True):
 
 
 def require_scaled(state: ScalingState) -> ScalingState:
-    """A scaling that is done; raises UserError if the state is as it was, UnavailableError if it continues."""
+    """A scaling that is done; raises UserError if it has failed, UnavailableError if it continues."""
     if not state.is_over:
         raise UnavailableError(
             "the scaling has not ended",
