@@ -211,7 +211,7 @@ class GraphVersions:
             version,
             number=number,
             made_at_ms=time.time_ns() // 1_000_000,
-            made_by=_user(),
+            made_by=user_name(),
             made_how=made_how,
             follows=0 if newest is None else newest.number,
         )
@@ -388,7 +388,8 @@ class GraphVersions:
         )
 
 
-def _user() -> str:
+def user_name() -> str:
+    """The user who runs this process; empty if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers

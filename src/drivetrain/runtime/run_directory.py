@@ -3,8 +3,7 @@
     <state.dir>/<application>-<8 hex digits of its settings>/
         application.json     name, settings, the shape of its graph, its life, finished or not
         lock                 held by the process that runs it, or shared by its executors
-        prepared.json        for executors: the preparer of the application, and the schemas of its channels;
-                             `prepared.lock` is held while it changes: see `preparation`
+        prepared.json        for executors: who prepared it, and channels' schemas: see `preparation`
         control              the socket of the run: see `control_socket`
         last-run.json        how the last run has ended, if it ended in order: see `last_run`
         clearing             only while everything else is being deleted: the next run completes that first
@@ -12,17 +11,16 @@
         channels/<id>/       see `channel`
         lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
         stores/<id>/         messages of one-pass sources: a channel for all lives
-        sources/<id>/        what sources know of their messages, for all lives
-        sinks/<id>/          the sinks' own notes, for all lives
+        sources/, sinks/<id>/  what sources know of their messages, and sinks' own notes, for all lives
         savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
         late-messages/<id>.json  samples of late messages: see `late_samples`
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
-        versions/<n>         the graphs that have run here: see `graph_versions`
+        versions/<n>         the graphs that have run here: see `graph_versions`; and see `scalings`
 
 The settings are part of the name: the same command finds its state again, another input or output starts
 another application. application.json and prepared.json are durable files. A new life is prepared in its own
-directory, and begins with the one step that replaces application.json; files of earlier lives are deleted
-afterwards, at the latest by the next process that locks the directory.
+directory, and begins with the one step that replaces application.json; the next process that locks the
+directory deletes what is left of earlier ones.
 
 Invariants:
 
@@ -58,6 +56,7 @@ from drivetrain.durable import sync, writing
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
+from drivetrain.runtime.checkpoints.divided_state import settle_all
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
@@ -193,6 +192,7 @@ class RunDirectory:
             if (self.path / "clearing").exists():
                 self.clear()
             self._end_other_lives()
+            settle_all(self.home / "fragments")
         except InputError:
             if not fresh:
                 self.release()
