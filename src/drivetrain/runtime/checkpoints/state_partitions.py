@@ -50,12 +50,15 @@ def state_bytes(checkpoint: Path) -> int:
 
 
 def _extent(checkpoint: Path, batch_id: int) -> tuple[dict[str, Any], list[str]] | None:
-    """The configuration of a batch, and the ends of its inputs; None without a record of it."""
+    """The configuration of a batch, and the ends of its inputs; None without a record that can be read.
+
+    A damaged record is reported by whoever needs the extent itself.
+    """
     try:
         _, metadata, *ends = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
-    except FileNotFoundError:
+        return json.loads(metadata).get("conf", {}), ends
+    except (FileNotFoundError, ValueError):
         return None
-    return json.loads(metadata).get("conf", {}), ends
 
 
 def _partitions(conf: dict[str, Any]) -> int | None:
