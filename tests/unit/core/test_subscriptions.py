@@ -12,6 +12,7 @@ from drivetrain.core.change.graph_version import GraphVersion, SubscriptionRecor
 from drivetrain.core.change.subscriptions import (
     carried_over,
     is_stream,
+    refuse_checkpoints,
     refuse_read,
     with_subscription,
     without_subscriptions,
@@ -89,6 +90,14 @@ def test_what_a_stream_is_made_of_does_not_change_unless_it_is_said() -> None:
     shown = difference(before, version(shop("n > 1")))
     assert {c.id for c in shown.refused} == {some.id}
     assert not difference(before, version(shop("n > 1")), even_if_read=True).refused
+
+
+def test_an_application_that_others_read_does_not_begin_checkpoints() -> None:
+    refuse_checkpoints(shop())
+    with pytest.raises(UserError, match="cannot begin to publish with checkpoints") as refused:
+        refuse_checkpoints(with_subscription(shop(), HOURS))
+    assert refused.value.got == "it is read by report-1"
+    assert 'checkpoint.mode="off"' in str(refused.value.remedy)
 
 
 def test_a_comparison_with_a_file_knows_the_readers_that_the_file_does_not_name() -> None:
