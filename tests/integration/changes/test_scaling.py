@@ -10,9 +10,9 @@ from chained import KEYS, chained, program
 from harness import Harness
 from killed_runs import run_killed_at
 from pyspark.sql import SparkSession
-from shop import Feed, Stream, rows, wait_until
+from shop import SCHEMA, Feed, Stream, rows, wait_until
 
-from drivetrain import start
+from drivetrain import Application, sinks, sources, start
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.checkpoints.state_partitions import state_partitions
@@ -102,5 +102,51 @@ def test_a_killed_scaling_is_wholly_done_or_not_begun(drive: Harness, point: Cra
         wait_until(lambda: is_exact(place, feed.count), lambda: running.is_running)
         found = state_partitions(checkpoint(drive, "hourly"))
         assert found == (5 if point is CrashPoint.AFTER_DIVISION else 2)
+        running.stop()
+        running.wait(TIMEOUT)
+
+
+def kinds(place: Path) -> Application:
+    """Messages of even and odd numbers meet, by three operators, each in a fragment of its own."""
+    app = Application("kinds")
+    read = app.read(sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read")
+    paired = read.with_columns(k="n div 2", step="paired")
+    even = paired.filter("n % 2 = 0", name="even").select("k", step="evens", a="n")
+    odd = paired.filter("n % 2 = 1", name="odd").select("k", step="odds", b="n")
+    even.cut().join(odd.cut(), on="k", within="2 h", name="near").sink(
+        sinks.json(place / "near"), name="near_out"
+    )
+    odd.cut().join_as_of(even.cut(), on="k", name="newest").sink(
+        sinks.json(place / "newest"), name="newest_out"
+    )
+    paired.cut().deduplicate("k", within="1 d", name="once").sink(sinks.json(place / "once"), name="once_out")
+    return app
+
+
+def shows_kinds(place: Path, messages: int) -> bool:
+    """Whether all pairs are shown of which the clock has passed, each once."""
+    pairs = [(k, 2 * k, 2 * k + 1) for k in range(messages // 2)]
+    done = True
+    for name in ("near", "newest"):
+        shown = sorted((row["k"], row["a"], row["b"]) for row in rows(place / name))
+        assert len(set(shown)) == len(shown), "a pair is shown twice"
+        assert set(shown) <= set(pairs), name
+        done = done and len(shown) >= len(pairs) - 2
+    once = [row["k"] for row in rows(place / "once")]
+    assert len(set(once)) == len(once), "a key is shown twice"
+    return done and len(once) >= len(pairs) - 2
+
+
+@pytest.mark.nightly("the same steps for every state; this one tries the kinds that Spark keeps")
+def test_states_of_joins_and_of_deduplication_are_divided_too(drive: Harness) -> None:
+    feed, place = Feed(drive.directory), drive.directory
+    feed.put(40)
+    with start(kinds(place), drive.config()) as running:
+        wait_until(lambda: shows_kinds(place, feed.count), lambda: running.is_running)
+        for number in (5, 1):
+            for fragment in ("near", "newest", "once"):
+                assert running.scale(fragment, number, TIMEOUT).why is None
+            feed.put(24)
+            wait_until(lambda: shows_kinds(place, feed.count), lambda: running.is_running)
         running.stop()
         running.wait(TIMEOUT)
