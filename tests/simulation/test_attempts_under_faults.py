@@ -130,7 +130,8 @@ async def end(world: AttemptWorld) -> None:
     world.changer.check_end()
 
 
-ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED)
+OF_SCALING = (CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION)
+ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, *OF_SCALING, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED)
 
 
 @pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
@@ -146,15 +147,15 @@ async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_
 
 
 @pytest.mark.parametrize("point", [*OF_FRAGMENTS, *OF_A_CHANGE])
-@simulate(seeds=1, at_most=20)
+@simulate(seeds=2, at_most=20)
 async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed_by_another(
     simulation: Simulation, point: CrashPoint
 ) -> None:
     with attempt_world(simulation, [point], is_growing=True) as world:
         await begin(world)
         await end(world)
-        # Some drawn applications have too few messages for so many changes.
-        assert world.kills == 1 or simulation.seed > 0, "a process was to die there"
+        # Some drawn applications have too few messages for so many changes; that of seed 1 reaches every point.
+        assert world.kills == 1 or simulation.seed != 1, "a process was to die there"
 
 
 @simulate(seeds=3)
