@@ -154,7 +154,7 @@ async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed
     with attempt_world(simulation, [point], is_growing=True) as world:
         await begin(world)
         await end(world)
-        # Some drawn applications have too few messages for so many changes; that of seed 1 reaches every point.
+        # Some drawn applications have too few messages for so many changes; that of seed 1 has enough.
         assert world.kills == 1 or simulation.seed != 1, "a process was to die there"
 
 
