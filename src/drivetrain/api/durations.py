@@ -20,7 +20,7 @@ _MICROSECONDS: Final = duration_us()
 def milliseconds(text: str, what: str) -> int:
     """Milliseconds of a duration with a unit, at most 10,000 years.
 
-    Raises `GraphError` naming `what` if it is not one.
+    Raises `GraphError`, which names the argument `what`, if `text` is not such a duration.
 
     >>> milliseconds("1.5 s", "within")
     1500
@@ -31,7 +31,7 @@ def milliseconds(text: str, what: str) -> int:
 def microseconds(text: str, what: str) -> int:
     """Microseconds of a duration with a unit, at most 10,000 years.
 
-    Raises `GraphError` naming `what` if it is not one.
+    Raises `GraphError`, which names the argument `what`, if `text` is not such a duration.
 
     >>> microseconds("100 us", "every")
     100

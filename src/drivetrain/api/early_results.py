@@ -1,4 +1,4 @@
-"""The operation that emits results of windows before they end, and the windows that cannot have it.
+"""The operation that emits results of windows before they end, and the check that a window allows it.
 
 Called by `stream`.
 """
@@ -14,7 +14,7 @@ from drivetrain.errors import GraphError
 
 
 def early(node: Node) -> Early:
-    """The early results of a processor; raises `GraphError` for one that has none."""
+    """The operation for the early results of a processor; raises `GraphError` if it cannot have any."""
     operation, where = node.operation, f"{node.id} ({caller()})"
     if not isinstance(operation, Aggregate):
         what = type(operation).__name__.lower()
