@@ -53,7 +53,7 @@ class Table:
 
 
 def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:
-    """The operation that joins a stream with a table or a stream; raises `GraphError` if it cannot be."""
+    """The operation that joins a stream with a table or a stream; raises `GraphError` for an invalid join."""
     columns, is_table = names_of(on), isinstance(other, Table)
     _require_join(how, is_table=is_table)
     if isinstance(other, Table):
@@ -89,7 +89,7 @@ def _require_join(how: object, *, is_table: bool) -> None:
 def join_as_of(
     versions: object, on: str | Iterable[str], per: str | Iterable[str], how: JoinKind
 ) -> JoinAsOf:
-    """The operation that joins a stream with versions; raises `GraphError` if it cannot be."""
+    """The operation that joins a stream with versions; raises `GraphError` for an invalid join."""
     if isinstance(versions, Table):
         raise GraphError(
             "a table has no versions",
