@@ -1,7 +1,7 @@
-"""The note of who has prepared an application for executors, and the fence that follows from it.
+"""The note that names the process that has prepared an application, and the fence that follows from it.
 
-Problem: an application master that was given up may only be frozen. When it continues, it still believes that
-it decides on checkpoints, and would replace what its successor has decided.
+Problem: an application master that was replaced may only be frozen, not dead. When it continues, it still
+believes that it decides on checkpoints, and would replace what its successor has decided.
 
 Design: one durable file, written by the executor that prepares the application, after all executors of the
 predecessor have ended: when it begins (`begin`), as it may go back to a checkpoint and decides on it then,

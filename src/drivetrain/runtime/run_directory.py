@@ -1,21 +1,17 @@
 """The state directory of one application, and whether a run continues an earlier one.
 
-    <state.dir>/<application>-<8 hex digits of its settings>/
-        application.json     name, settings, the shape of its graph, its life, finished or not
-        lock                 held by the process that runs it, or shared by its executors
-        prepared.json        for executors: the preparer of the application, and the schemas of its channels;
-                             `prepared.lock` is held while it changes: see `preparation`
-        control              the socket of the run: see `control_socket`
-        last-run.json        how the last run has ended, if it ended in order: see `last_run`
-        clearing             only while everything else is being deleted: the next run completes that first
-        fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
-        channels/<id>/       see `channel`
-        lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
-        stores/<id>/         messages of one-pass sources: a channel for all lives
-        sources/<id>/        what sources know of their messages, for all lives
-        sinks/<id>/          the sinks' own notes, for all lives
-        savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
-        late-messages/<id>.json  samples of late messages: see `late_samples`
+    <state.dir>/<application>-<8 hex digits of its settings>/ application.json     name, settings, the shape
+        of its graph, its life, finished or not lock                 held by the process that runs it, or
+        shared by its executors prepared.json        for executors: the preparer of the application, and the
+        schemas of its channels; `prepared.lock` is held while it changes: see `preparation` control the
+        socket of the run: see `control_socket` last-run.json        how the last run ended, unless it was
+        killed: see `last_run` clearing             only while everything else is being deleted: the next run
+        completes that first fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and
+        its lock channels/<id>/       see `channel` lives/<n>/           fragments and channels of a life that
+        began with a replay: see `core.replay` stores/<id>/         messages of one-pass sources: a channel
+        for all lives sources/<id>/        what sources record about their messages, for all lives sinks/<id>/
+        the sinks' own notes, for all lives savepoints-wanted/   requests to the run: see
+        `checkpoints.savepoint_requests` late-messages/<id>.json  samples of late messages: see `late_samples`
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
         versions/<n>         the graphs that have run here: see `graph_versions`
 

@@ -1,4 +1,4 @@
-"""What a client asks the application master of one application: how it is, and how it came to this.
+"""A client's requests to an application master, such as for the status, the history and the threads.
 
 Called by `client`.
 """

@@ -1,9 +1,9 @@
 """The client of a cluster that is reached through its console: the methods of `client.Client`, by HTTP.
 
-Problem: commands and programs must not care which way they go.
+Problem: commands and programs must work in the same way with a console and without one.
 
-Design: the console asks the cluster with its own client, so here is only what waits or repeats: it is made of
-short calls, so that no proxy ends them, and the console may be restarted in between.
+Design: the console asks the cluster with its own client, so this module only adds waiting and repetition.
+Both consist of short calls, so that no proxy ends them, and the console may be restarted in between.
 
 Invariants: those of `client.Client`.
 

@@ -1,4 +1,4 @@
-"""What the threads of an executor's process do, as a message.
+"""The stacks of the threads in an executor's process, as a message.
 
 Called by `executor`.
 """

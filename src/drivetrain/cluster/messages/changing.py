@@ -1,8 +1,8 @@
 """Changes of an application while it runs: client and application master, application master and executors.
 
 Versions and changed values of the configuration are files in the application's state directory, and decide:
-messages only ask for a change, have executors look at the versions, and say what they have seen there. Code
-comes as submitted code does: the client uploads an archive to the masters, and names it.
+messages only ask for a change, have executors look at the versions, and report what they have seen there.
+Code comes as submitted code does: the client uploads an archive to the masters, and names it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An object store as a file system of pyarrow, so that sources and sinks of files need to know nothing of it.
+"""An object store as a file system of pyarrow, so that sources and sinks of files need not know about it.
 
-The problem: readers and writers of files speak with a pyarrow file system. Pyarrow's own ones for object
-stores have other settings and other retries for each store, cannot create a file only if it does not exist,
-and leave empty objects for folders.
+The problem: readers and writers of files use a pyarrow file system. Pyarrow's own ones for object stores have
+different settings and different retries for each store, cannot create a file only if it does not exist, and
+leave empty objects for folders.
 
 The design: a file system over `ObjectStore`. A folder exists while there is an object below it, and costs
 nothing to make. A file that is written is collected on the local disk and becomes an object when it is

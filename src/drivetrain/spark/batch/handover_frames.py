@@ -4,9 +4,10 @@ Problem: in one batch the old version gets the messages before T and the new one
 both have is written once for each batch, because it skips a batch that it has.
 
 Design: the frames of both versions are built from the same batch (`branch_frames`). The new version's come
-first; where the messages have their event time (`core.change.handover_places`), they are kept, and both
-versions continue from them, each with its part. What comes before runs once. An output gets the union of both
-parts, or the part of the version that has it. Spark observes how many messages the new version gets.
+first. The frames are kept at the place where messages have their event time (`core.change.handover_places`),
+and both versions continue from there, each with its part; so everything before that place runs once. An
+output gets the union of both parts, or the part of the version that has it. Spark observes how many messages
+the new version gets.
 
 Invariants:
 

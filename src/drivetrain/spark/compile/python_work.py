@@ -1,4 +1,4 @@
-"""How long Python code takes in Spark's workers: measured there, brought back without a job or a call.
+"""The time that Python code takes in Spark's workers, measured there and returned without a job or a call.
 
 Problem: Spark reports how long a job took, not how much of that was the user's Python. Its own metrics of
 Python are in the plan, and reading them takes many calls.

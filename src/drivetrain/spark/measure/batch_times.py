@@ -1,7 +1,7 @@
-"""Where the time of one batch goes: a stopwatch for its steps, in the thread that runs it.
+"""A stopwatch for the steps of one batch, in the thread that runs it.
 
-Problem: a batch that takes long has one cause, and its steps are in many modules, connectors among them. Each
-must be measured without being counted in the step around it as well.
+Problem: when a batch takes long, one of its steps is the cause, and the steps are in many modules, including
+connectors. Each must be measured without being counted in the step around it as well.
 
 Design: `spending` opens a span of a phase; a span within it stops the one around it, so that every moment
 belongs to the innermost. The stopwatch of the present batch is found by the context of the thread; where no

@@ -5,8 +5,8 @@ that its file no longer has.
 
 Design: the operations are plain data; the user's functions, classes and modules in them are pickled by value,
 as they are for Spark's workers. The bytes lie in the application's state directory, which only its owner can
-write, and are never loaded otherwise: loading them runs code. They fit the version of Python that made them.
-A graph that holds a literal secret is not kept.
+write, and are never loaded from anywhere else: loading them runs code. They fit the version of Python that
+made them. A graph that holds a literal secret is not kept.
 
 Called by `preparing` and `application_versions`, and by the commands that change a running application.
 """

@@ -1,7 +1,7 @@
 """Changes of an application that runs in a cluster: the shell around `core.change.live_change`.
 
 Problem: what an embedded run does in one process (`spark.run.live_changes`) concerns several here: a client
-asks, executors compile and run the versions, and any of them, and this process, may die between two steps.
+asks, executors compile and run the versions, and any of them, or this process, may die between two steps.
 
 Design: the state directory decides. This process records a version, and how its trial has ended, each with
 one file, and only while it is the application master for which executors have prepared the application.

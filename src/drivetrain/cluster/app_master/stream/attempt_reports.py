@@ -1,11 +1,10 @@
-"""What attempts report of the versions that they have seen, and the executors that have to look again.
+"""Collects attempts' reports about the versions that they have seen; finds executors that must look again.
 
 Problem: a message that a version is in force may be lost, and so may the answer; attempts move between
 executors, and reports of those that were replaced arrive late.
 
 Design: attempts repeat what they have seen with every report. Only that of a fragment's current attempt
-counts. An executor whose attempts have not
-seen how things stand is asked to look, until they have.
+counts. An executor whose attempts have not seen the latest record is asked to look until they have.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
 """

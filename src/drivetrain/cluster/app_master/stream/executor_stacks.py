@@ -1,4 +1,4 @@
-"""Passes the question what an executor's threads do on to it, and its answer back.
+"""Forwards requests for the stacks of an executor's threads to the executor, and its answers back.
 
 Called by `stream_app_master`.
 """

@@ -1,6 +1,6 @@
 """The progress of a streaming application's fragments, as reported by executors.
 
-Problem: reports arrive late, from attempts that were given up, and twice; those must not count, and no final
+Problem: reports arrive late, from attempts that were abandoned, and twice; those must not count, and no final
 count may be lost or counted again.
 
 Design: a report counts only for the current attempt of a fragment, on the executor that runs it, until that

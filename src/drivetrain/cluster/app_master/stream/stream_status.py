@@ -1,4 +1,4 @@
-"""The status of a streaming application for followers, and what it waits for.
+"""The status of a streaming application for followers, and the reasons why it waits.
 
 Called by `stream_app_master` once the application is loaded.
 """

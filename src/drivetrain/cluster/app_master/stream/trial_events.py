@@ -1,4 +1,4 @@
-"""What reports of fragments mean for the trial of a version.
+"""Converts reports of fragments to events of a version's trial.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
 """
