@@ -1,7 +1,7 @@
 """Deduplication on Spark's keyed state: of a key's messages, those more than a span apart pass.
 
 Problem: Spark's own operator forgets a key by its watermark, which moves between batches. If a message is far
-enough from the last one that passed, it is dropped all the same when both are in one batch. And among
+enough from the last one that passed, it is dropped nevertheless when both are in one batch. And among
 messages out of order, the one that arrives first passes, so the result depends on how the input is divided
 into batches.
 
