@@ -12,7 +12,7 @@ DEFAULT_TIMEOUT: Final = "5 min"
 """How long Python waits for an application by default."""
 
 _LONGEST_DAYS: Final = 3_652_500
-"""10,000 years: what lies before and after every timestamp fits in 64 bits, in microseconds too."""
+"""10,000 years: a time that far before or after any timestamp fits in 64 bits, even in microseconds."""
 _MILLISECONDS: Final = duration_ms()
 _MICROSECONDS: Final = duration_us()
 

@@ -25,7 +25,7 @@ from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError, UserError
 
 Attach: TypeAlias = Callable[..., Any]
-"""Gets a stream, and the application if it has a second parameter; `replaced` needs what it returns."""
+"""Takes a stream, and the application if it has a second parameter; `replaced` uses its result."""
 
 
 def attached(graph: Graph, to: str, attach: Attach) -> Graph:

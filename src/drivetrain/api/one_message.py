@@ -29,7 +29,7 @@ _AGGREGATES: Final = AGGREGATES | frozenset(
 _RANKS: Final = frozenset(
     "row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value".split()  # noqa: SIM905
 )
-"""Functions that Spark only has with OVER."""
+"""Functions that Spark allows only with OVER."""
 _ORDERS: Final = frozenset(
     "asc asc_nulls_first asc_nulls_last desc desc_nulls_first desc_nulls_last".split()  # noqa: SIM905
 )

@@ -35,7 +35,7 @@ from drivetrain.errors import GraphError
 
 T = TypeVar("T")
 _MOST_TASKS = 100_000
-"""A number with which Spark still starts."""
+"""The largest number with which Spark still starts."""
 
 
 class PassingOperators(Generic[T]):

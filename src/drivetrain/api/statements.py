@@ -51,7 +51,7 @@ class _Grouping:
     """The names of keys, and their expressions."""
     window: Window = field(default_factory=windows.everything)
     window_call: tuple[str, ...] = ()
-    """The call that GROUP BY has for it, as `_same` gives it."""
+    """The call of the window function in GROUP BY, in the form of `_same`."""
     aggregations: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     """The columns of the result, as expressions over keys, bounds of the window and aggregations."""

@@ -30,7 +30,7 @@ _REMEDIES = {
     "leftanti": _ANTI,
     "cross": "with a table, join on a column that has the same value everywhere",
 }
-"""What to do in place of kinds of joins that Spark has, without their underscores."""
+"""What to use instead of Spark's kinds of joins, by their names without underscores."""
 
 
 class Table:

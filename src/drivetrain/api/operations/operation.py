@@ -50,7 +50,7 @@ class Operation:
     ends_stream: ClassVar[bool] = False
     """Whether nothing can read from it."""
     is_table: ClassVar[bool] = False
-    """Whether it is read whole, for joins, and is not a stream."""
+    """Whether all of it is read, for joins, so that it is not a stream."""
     keeps_number: ClassVar[bool] = False
     """Whether it emits as many messages as it takes."""
     is_subscription: ClassVar[bool] = False
@@ -58,11 +58,11 @@ class Operation:
     is_counted: ClassVar[bool] = False
     """Whether its messages are counted as they pass, because their number cannot be derived."""
     reads_aside: ClassVar[bool] = False
-    """Whether it reads what its input emits for it alone, and not the messages that all others read."""
+    """Whether it reads messages that its input emits for it alone, not those that all other readers get."""
     hears_end: ClassVar[bool] = False
     """Whether it must run once more, on an empty batch, when the input has ended."""
     realtime_obstacle: ClassVar[str | None] = None
-    """Why it cannot run in Spark's real-time mode, if it never can."""
+    """The reason why it can never run in Spark's real-time mode, if there is one."""
 
     @property
     def described(self) -> str:

@@ -65,7 +65,7 @@ _INSTEAD: Final = {
     "UNPIVOT": "LATERAL VIEW stack(...)",
     "|>": "SELECT … FROM this WHERE … GROUP BY …",
 }
-"""What a stream cannot do in SQL, and what to use."""
+"""Parts of SQL that a stream does not support, and what to use instead."""
 
 
 @dataclass(frozen=True)
