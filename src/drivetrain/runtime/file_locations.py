@@ -1,4 +1,4 @@
-"""Where files are: a path or URI as a pyarrow file system, and the files below it.
+"""Locations of files: a path or URI as a pyarrow file system, and the files below it.
 
 The problem: applications name local paths and object-store URIs alike, and a directory that is read
 while others write to it contains files that are not meant for readers yet.

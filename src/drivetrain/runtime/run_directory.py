@@ -84,7 +84,7 @@ class RunDirectory:
         self._lock = FileLock(self.path / "lock")
         self._notes = notes_in(self.path)
         self.preparation = Preparation(self.path)
-        """What executors have prepared, and for which application master."""
+        """The record of what executors have prepared, and for which application master."""
         self._is_forgotten = False
         self._aside: Life | None = None
 
@@ -318,7 +318,7 @@ class RunDirectory:
 
     @property
     def state_shape(self) -> Any:
-        """What Spark's checkpoints were made with (see `graph_version`), which changes may follow."""
+        """The shape of the graph that Spark's checkpoints have (see `graph_version`), after later changes."""
         in_force = self.versions.last_readable()
         if in_force is None or in_force.made_how == "run":
             return self._read().get("state")

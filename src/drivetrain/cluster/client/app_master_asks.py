@@ -54,7 +54,7 @@ async def ask_history(view: ApplicationView) -> History:
 
 
 async def ask_threads(view: ApplicationView, executor: str | None) -> ThreadStacks:
-    """What the threads of an executor do (None: of any); raises UnavailableError when nobody answers."""
+    """The stacks of an executor's threads (None: of any); raises UnavailableError when nobody answers."""
     why = "it is over" if view.state.is_over else "it has no application master yet"
     if view.app_master is not None and not view.state.is_over:
         try:

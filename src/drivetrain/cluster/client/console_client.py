@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.5
 _AWAY: Final = (NoLeaderError, NoMasterError, ConsoleUnreachableError)
-"""What may be over after a moment."""
+"""Errors whose cause may be gone after a moment."""
 
 
 class ConsoleClient:
@@ -112,7 +112,7 @@ class ConsoleClient:
         return await self.line.call(calls.HISTORY, calls.OfApp(view.app_id))
 
     async def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
-        """What the threads of an executor do; see `Client.threads`."""
+        """The stacks of an executor's threads; see `Client.threads`."""
         return await self.line.call(calls.THREADS, calls.ThreadsOf(app, executor))
 
     async def kill(self, app: str) -> ApplicationView:

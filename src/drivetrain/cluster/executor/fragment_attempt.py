@@ -82,7 +82,7 @@ class Attempt:
         self.is_over = False
         """Set by the executor when it has received the last outcome."""
         self.seen: SeenVersion | None = None
-        """What it has seen of the application's versions, and done with them; None: nothing yet."""
+        """The version that it has seen, and what it has done with it; None: nothing yet."""
         self.disk: tuple[int, int] | None = None
         """Free and all bytes of the file system with the state directory; None: not known yet."""
         self._work = work
@@ -144,7 +144,7 @@ class Attempt:
 
     @property
     def driver(self) -> FragmentDriver | None:
-        """What drives the fragment; None before it is compiled. From any thread."""
+        """The driver of the fragment; None before it is compiled. Called from any thread."""
         return self._driver
 
     def accumulators(self) -> dict[str, int | float]:

@@ -200,7 +200,7 @@ class Work:
         return Prepared(finished, resumed, master, *shown, self._shown_before())
 
     def _shown_before(self) -> tuple[tuple[OutputView, ...], dict[str, CountRule]] | None:
-        """What the status would show after a rollback of the version in force, if it is on trial."""
+        """The outputs and rules for the status after a rollback; None if no version is on trial."""
         if self.versions is None:
             return None
         stored, record = self.versions.stored, self.versions.versions.in_force.record

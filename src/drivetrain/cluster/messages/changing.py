@@ -169,7 +169,7 @@ class MayLeave(Message, frozen=True, tag="cluster.may-leave"):
 
 
 class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
-    """What an attempt of a fragment has seen in the state directory, and what it has done with it.
+    """A report: the version that an attempt has seen in the state directory, and its actions since.
 
     `number` is the version in force, `is_trial` whether it is on trial, and `newest` the largest number of a
     version, which tells apart how things stood before a change and after its rollback. `began` is the first
@@ -190,7 +190,7 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VersionsSeen(Message, frozen=True, tag="cluster.versions-seen"):
-    """What the attempts of an executor have seen; sent when it changes, and with every report."""
+    """The reports of an executor's attempts about versions; sent when they change, and with every report."""
 
     executor_id: str
     epoch: Count

@@ -52,7 +52,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
     # -- looking ---------------------------------------------------------------------------------
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
-        """What is at each path: a file, a folder, or nothing."""
+        """The kind of each path: a file, a folder, or nothing."""
         return [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:

@@ -110,7 +110,7 @@ class _SideFrames(SparkFrames):
     ) -> None:
         super().__init__(branches, of, batch)
         self.whole: dict[str, Frame] = {}
-        """What both versions share, as it is before the messages are divided."""
+        """The frames that both versions share, before the messages are divided."""
         self.taken: list[Observation] = []
         self._places: Final = divided
         self._at_ms: Final = at_ms
@@ -131,7 +131,7 @@ class _SideFrames(SparkFrames):
         return self._part(node.id)
 
     def _part(self, id: str) -> Frame:
-        """What this version gets of a frame that both share."""
+        """The part of a shared frame that this version gets."""
         whole = self.whole[id]
         if id not in self._places.at:
             return whole

@@ -181,7 +181,7 @@ def _late(calls: Calls) -> TimeoutError:
 
 
 def _key(message: Any) -> Any:
-    """What equal messages have in common, and no others; None if their results cannot be cached."""
+    """A key that only equal messages have in common; None if their results cannot be cached."""
     key = message
     if is_dataclass(message):
         key = (type(message), *(getattr(message, field.name) for field in fields(message)))

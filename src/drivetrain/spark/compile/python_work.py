@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 from drivetrain.api.accumulators import Accumulator
 
 HIDDEN: Final = "\0"
-"""What the names of our own counters begin with: no name of a user's does."""
+"""The beginning of the names of our own counters: no user's counter has such a name."""
 SPENT_NS: Final = f"{HIDDEN}spent"
 TASKS: Final = f"{HIDDEN}tasks"
 LONGEST_NS: Final = f"{HIDDEN}longest"
@@ -52,7 +52,7 @@ class MeasuredStage:
     work: _Work = field(default_factory=_Work)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """What the function makes of the batches."""
+        """The function's results for the batches."""
 
         def spent(ns: int) -> None:
             self.work.spent.add(ns)
@@ -70,7 +70,7 @@ class MeasuredBuckets:
     work: _Work = field(default_factory=_Work)
 
     def __call__(self, key: Any, frames: Iterable[Any], state: Any) -> Iterator[Any]:
-        """What the function yields for a bucket."""
+        """The function's results for a bucket."""
         return measured(lambda given: self.function(key, given, state), frames, self.work.spent.add)
 
 

@@ -24,7 +24,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What a batch does; see `core.job.fragment_figures.Phases`."""
+    """The phases of a batch; see `core.job.fragment_figures.Phases`."""
 
     WAITING = "waiting"
     SOURCE = "source"
@@ -45,7 +45,7 @@ class BatchTimes:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """What this thread does within belongs to the batch."""
+        """Within the block, the time of this thread counts for the batch."""
         token = _present.set(self)
         try:
             yield
@@ -54,7 +54,7 @@ class BatchTimes:
 
     @contextmanager
     def spending(self, phase: Phase, of: str = "") -> Iterator[None]:
-        """What happens within is of this phase, `of` one sink."""
+        """Within the block, time counts for this phase, and for the sink `of`."""
         self._settle()
         self._open.append((phase, of))
         try:
@@ -72,7 +72,7 @@ class BatchTimes:
         return {of: ns // 1_000_000 for (spent, of), ns in self._spent_ns.items() if spent is phase}
 
     def _settle(self) -> None:
-        """What has passed belongs to the innermost span."""
+        """Add the time since the last call to the innermost span."""
         now_ns = self._now_ns()
         if self._open:
             at = self._open[-1]
@@ -85,7 +85,7 @@ _present: ContextVar[BatchTimes | None] = ContextVar("batch_times", default=None
 
 @contextmanager
 def spending(phase: Phase, of: str = "") -> Iterator[None]:
-    """What happens within is of this phase of the present batch; outside of a batch it is not measured."""
+    """Within the block, time counts for this phase of the current batch, if there is one."""
     times = _present.get()
     if times is None:
         yield

@@ -68,7 +68,7 @@ def code_if_possible(graph: Graph) -> bytes | None:
 
 
 def graph_from_code(code: bytes, where: str) -> Graph:
-    """What `graph_as_code` was given; raises InputError when this process cannot load it."""
+    """The graph that `graph_as_code` has pickled; raises InputError when this process cannot load it."""
     mark = _mark()
     if not code.startswith(mark):
         raise _unloadable(where, f"kept by {code[:20].partition(b';')[0].decode('utf-8', 'replace')!r}")

@@ -103,9 +103,9 @@ def _set_trial(query: FragmentQuery, *, on_trial: bool) -> None:
 
 
 def first_context(versions: ApplicationVersions, fragment: str) -> CompileContext | None:
-    """What the next query of a fragment is compiled with, for a batch that was interrupted.
+    """The context of a fragment's next query, for a batch that was interrupted.
 
-    None: that of the version in force. A version that cannot be loaded is reported, and not waited for.
+    None: that of the version in force. A version that cannot be loaded is reported, and ignored.
     """
     own, directory = versions.in_force.record, versions.rundir.fragment(fragment)
     checkpoint = directory / "checkpoint"

@@ -63,7 +63,7 @@ def usable_jar() -> Path | None:
 
 
 def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
-    """What makes Spark use the jar, given the user's settings; nothing if it cannot."""
+    """The settings that make Spark use the jar, given the user's settings; empty if it cannot."""
     path = usable_jar() if master.startswith("local") and _FILE_SYSTEM not in own else None
     if path is None:
         return {}

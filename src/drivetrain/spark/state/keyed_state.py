@@ -46,7 +46,7 @@ def keyed_values(
 
 
 def _shown(state: StateOfKey) -> Any:
-    """What a state contains; a mapping whose keys Python cannot hash as a list of pairs."""
+    """The contents of a state; a mapping whose keys Python cannot hash becomes a list of pairs."""
     if isinstance(state, ValueOfKey | ListOfKey):
         return state.get()
     assert isinstance(state, MapOfKey)

@@ -37,7 +37,7 @@ class AttemptReports:
         """The largest number of a version."""
 
     def take(self, message: VersionsSeen) -> list[SeenVersion]:
-        """Keep what an executor's attempts have seen; returns what counts."""
+        """Keep the reports of an executor's attempts; returns those that count."""
         found: list[SeenVersion] = []
         for seen in message.seen:
             execution = self._running.job.execution(seen.fragment)
@@ -51,8 +51,7 @@ class AttemptReports:
         return found
 
     def of(self, execution: Execution) -> SeenVersion | None:
-        """What the attempt of an execution has seen; None while it does not run, or has not seen how things
-        stand."""
+        """The report of an execution's attempt; None if it does not run, or is not up to date."""
         seen = self._seen.get(execution.fragment)
         if execution.state is not ExecutionState.RUNNING or seen is None:
             return None

@@ -42,7 +42,7 @@ def status_of(
 
 
 def waiting_for(owner: ApplicationMaster, running: RunningJob, duties: Duties) -> str | None:
-    """What the application waits for before it can process or end; None while it processes."""
+    """The reason why the application cannot process or end yet; None while it processes."""
     job, requests = running.job, duties.requests
     match job.state:
         case JobState.RESTARTING:
