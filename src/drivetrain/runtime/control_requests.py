@@ -189,7 +189,7 @@ def ask_to_configure(
 
 
 def asked_state(rundir: RunDirectory) -> ChangeState:
-    """How things stand in the application that runs in `rundir`; raises UnavailableError as `ask_change`."""
+    """The state of an application's changes; raises UnavailableError as `ask_change`."""
     state = ask(rundir, ControlRequest("state"), ANSWERS_S).state
     if state is None:
         raise InternalError("the answer of an application lacks its state", where=rundir.app_id)

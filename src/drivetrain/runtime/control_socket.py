@@ -73,7 +73,7 @@ class ControlSocket:
         threading.Thread(target=self._accept, name="control", daemon=True).start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering requests."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -172,7 +172,7 @@ def _short_temporary() -> str | None:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Whether the client is the owner or root, where the system says who it is."""
+    """Whether the client is the owner or root, on systems that identify it."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return True

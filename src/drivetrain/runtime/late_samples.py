@@ -112,7 +112,7 @@ def newest_of(
 ) -> list[tuple[Position, LateMessage]]:
     """At most `limit` samples, the newest first, all older than the position `before`.
 
-    One fragment's are in memory beside them. Raises InputError when a file is damaged.
+    The samples of one fragment are in memory at the same time. Raises InputError when a file is damaged.
     """
     newest: list[tuple[Position, LateMessage]] = []
     for of_fragment in samples:

@@ -59,13 +59,13 @@ class Preparation:
 
     @property
     def by(self) -> Preparer | None:
-        """For whom the application is prepared; None if for nobody, or the directory is being cleared."""
+        """The current preparer; None without one, or while the directory is being cleared."""
         noted = self._read()
         return None if "by" not in noted or "next" in noted else Preparer(*noted["by"])
 
     @property
     def last(self) -> Preparer | None:
-        """For whom it was prepared last, also while it is prepared again for the same application."""
+        """The last preparer, also while the application is prepared again."""
         noted = self._read()
         return Preparer(*noted["by"]) if "by" in noted else None
 

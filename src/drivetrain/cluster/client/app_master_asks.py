@@ -44,7 +44,7 @@ async def ask_status(view: ApplicationView) -> JobStatus | None:
 
 
 async def ask_history(view: ApplicationView) -> History:
-    """The last quarter of an hour; empty of an application that is over, and when nobody answers."""
+    """The last quarter of an hour; empty for an application that is over, and when nobody answers."""
     if view.state.is_over or view.app_master is None:
         return History()
     try:
@@ -79,7 +79,7 @@ async def ask_clock(view: ApplicationView, wanted_ms: int, timeout_ms: int) -> i
 
 
 async def ask_savepoint(view: ApplicationView, directory: Path, timeout_ms: int) -> None:
-    """Have a savepoint written; raises why it was not, and UnavailableError when nobody answers."""
+    """Have a savepoint written; raises the error if that failed, and UnavailableError without an answer."""
     made: SavepointMade | None = None
     if view.app_master is not None:
         question = MakeSavepoint(str(directory), timeout_ms)

@@ -219,7 +219,7 @@ async def _ask(view: ApplicationView, request: Message, reply: type[R], timeout_
 async def ended_trial(
     ask: Callable[[], Awaitable[ChangeState]], number: int, timeout: str, now_s: Callable[[], float]
 ) -> ChangeState:
-    """Ask how a change stands until the trial of version `number` has ended; see `wait_change`."""
+    """Ask for the state of a change until the trial of version `number` has ended; see `wait_change`."""
     end_s = now_s() + milliseconds(timeout, "timeout") / 1000
     while True:
         is_late = now_s() >= end_s

@@ -313,7 +313,7 @@ class Attempt:
         return FragmentOutcome.FINISHED
 
     def _look_at_version(self) -> None:
-        """Look after the version that the fragment runs, and tell what is new of it."""
+        """Update the version that the fragment runs, and report changes."""
         if self._versions is not None:
             self._tell_version(self._versions.look())
 

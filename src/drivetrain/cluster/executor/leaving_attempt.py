@@ -46,7 +46,7 @@ class LeavingAttempt:
     def has_drained(self, role: Role, driver: FragmentDriver) -> bool:
         """Whether the fragment has processed what it has; takes the steps to that.
 
-        Only for one that drains, and that nobody writes to any more.
+        Only for a fragment that drains, and that no producer writes to any more.
         """
         if not self._have_ended:
             self._end_channels(role)
@@ -63,7 +63,7 @@ class LeavingAttempt:
         self._have_ended = True
 
     def delete(self, role: Role) -> None:
-        """Delete the fragment, which does not run any more; nobody writes to it."""
+        """Delete the fragment, which no longer runs, and to which no producer writes."""
         stored, rundir, record = self._shared.stored, self._shared.versions.rundir, role.record
         stored.note_leaving(role.by, self._fragment, "is deleted")
         reached(CrashPoint.FRAGMENT_LEAVES)

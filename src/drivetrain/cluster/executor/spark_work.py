@@ -67,7 +67,7 @@ from drivetrain.spark.session import spark_session as spark_session
 log = logging.getLogger(__name__)
 
 PREDECESSOR_S = 45.0
-"""How long a predecessor that was given up may hold its locks; its worker kills it sooner."""
+"""How long a predecessor that was replaced may hold its locks; its worker kills it sooner."""
 
 
 def executor_config(launch: LaunchFile) -> Config:

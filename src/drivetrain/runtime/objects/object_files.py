@@ -123,7 +123,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
             self._store(bucket).delete(one.path)
 
     def delete_root_dir_contents(self) -> None:
-        """Raises: nobody empties a store."""
+        """Raises: a whole store is never emptied."""
         raise InternalError("a whole object store is not deleted")
 
     def delete_file(self, path: str) -> None:
@@ -155,7 +155,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
 
 def objects_of(filesystem: pafs.FileSystem) -> ObjectFiles | None:
-    """The object store behind a file system; None if it is another."""
+    """The object store of a file system; None for any other kind of file system."""
     handler = filesystem.handler if isinstance(filesystem, pafs.PyFileSystem) else None
     return handler if isinstance(handler, ObjectFiles) else None
 

@@ -18,7 +18,7 @@ from drivetrain.config.references import resolved
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The settings of the section `[s3]`; None stands for what the environment of the process has."""
+    """The settings of the section `[s3]`; None: the value comes from the environment of the process."""
 
     endpoint: str | None = None
     region: str | None = None

@@ -26,7 +26,7 @@ from drivetrain.runtime.durable_file import DurableFile
 
 FILE: Final = "newest-bound"
 AHEAD_MS: Final = 60_000
-"""How much further than the newest message a bound lies that is written."""
+"""How much later than the newest message a newly written bound is."""
 
 
 class NewestBound:

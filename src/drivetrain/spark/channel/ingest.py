@@ -138,11 +138,11 @@ class Ingest:
         self._has_ended = True
 
     def leave(self) -> None:
-        """Whoever pulled rows gives no more in this run."""
+        """The thread that pulls rows adds no more in this run."""
         self._is_left = True
 
     def stop(self) -> None:
-        """Store at once what has come; then the steps are over, as soon as nobody gives rows any more."""
+        """Store the rows received so far now; the steps end once no thread adds rows any more."""
         self._is_stopping = True
 
     # -- they are stored ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ Invariants:
 
 1. Spans are disjoint: together they are at most as long as the batch.
 
-Called by `micro_batch_query` and the steps of a batch; `computing` by whatever begins a job of Spark's.
+Called by `micro_batch_query` and the steps of a batch; `computing` by modules that begin a job of Spark's.
 """
 
 from __future__ import annotations

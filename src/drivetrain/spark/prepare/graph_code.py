@@ -4,7 +4,7 @@ Problem: going back to an earlier version, or ending a batch with the version th
 that its file no longer has.
 
 Design: the operations are plain data; the user's functions, classes and modules in them are pickled by value,
-as they are for Spark's workers. The bytes lie in the application's state directory, which only its owner can
+as they are for Spark's workers. The bytes are in the application's state directory, which only its owner can
 write, and are never loaded from anywhere else: loading them runs code. They fit the version of Python that
 made them. A graph that holds a literal secret is not kept.
 

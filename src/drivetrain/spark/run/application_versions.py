@@ -162,7 +162,7 @@ class ApplicationVersions:
         )
 
     def put_in_force(self, number: int) -> None:
-        """Have whatever is compiled from now on be of a version."""
+        """Compile everything from now on with a version."""
         self.in_force = self.of_number(number)
         self._execution.context = self.in_force.context
         self._execution.sinks.add(self.in_force.sinks)

@@ -71,7 +71,7 @@ def subscribe(
     """Subscribe to what a graph reads of other applications (`only` these sources, if any are given).
 
     Returns notices for the user. Raises UserError when the other application has no such stream or refuses,
-    StartedOverError, and UnavailableError when it does not run and nobody waits.
+    StartedOverError, and UnavailableError when it does not run and this application may not wait.
     """
     notices: list[str] = []
     wanted = set(only)

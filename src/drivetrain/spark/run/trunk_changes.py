@@ -4,10 +4,10 @@ Problem: a trunk is compiled into Spark's query, and a batch that may have reach
 with the trunk that it began with, also after a crash. So a fragment can switch to another trunk only between
 two batches, with a new query.
 
-Design: the change is checked by compiling the trunk aside. Once the version is wanted, the query is drained:
-the batch that runs ends and is committed, no other begins. Then the next query is made and started in a
-separate thread, while the other fragments continue. A query that starts after a crash gets the trunk of the
-batch that was interrupted (`first_context`), and restarts when that is committed.
+Design: the change is checked by compiling the trunk separately. Once the version is wanted, the query is
+drained: the batch that runs ends and is committed, no other begins. Then the next query is made and started
+in a separate thread, while the other fragments continue. A query that starts after a crash gets the trunk of
+the batch that was interrupted (`first_context`), and restarts when that is committed.
 
 What if we die here: nothing is written. Spark's checkpoint, the batch's noted version and the version in
 force determine which trunk the next query gets.

@@ -73,7 +73,7 @@ def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
 def make_jar() -> Path:
     """Compile the class, in a few seconds, and return the jar's path.
 
-    Raises `UnavailableError` with what the compiler said, and `OutputError` when the cache cannot be written.
+    Raises `UnavailableError` with the compiler's output, and `OutputError` when the cache cannot be written.
     """
     path = jar_path()
     make_cache_directory()

@@ -163,7 +163,7 @@ class ApplicationChanges:
         self._settled()
 
     def _stand(self, standing: Standing) -> None:
-        """Have attempts see, and the job run, what the files say."""
+        """Have attempts read the files, and adapt the job to them."""
         reports = self._reports
         reports.number, reports.newest = standing.state.version, standing.newest
         reports.is_trial = standing.change is not None

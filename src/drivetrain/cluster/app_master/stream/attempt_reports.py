@@ -58,7 +58,7 @@ class AttemptReports:
         return seen if self._is_up_to_date(seen, execution) else None
 
     def behind(self, fragments: Iterable[str]) -> list[str]:
-        """The executors whose attempts of these fragments have not seen how things stand."""
+        """The executors whose attempts of these fragments have not seen the newest record."""
         found = set()
         for fragment in fragments:
             execution, seen = self._running.job.execution(fragment), self._seen.get(fragment)
@@ -69,7 +69,7 @@ class AttemptReports:
         return sorted(id for id in found if id is not None)
 
     def have_look(self) -> None:
-        """Ask the executors to look that are behind."""
+        """Ask the executors whose attempts are not up to date to look again."""
         fragments = [execution.fragment for execution in self._running.job.executions]
         for executor in self.behind(fragments):
             self._running.tell(executor, LookAtVersions(self._owner.setup.epoch))

@@ -21,7 +21,7 @@ STACKS_MS: Final = 20_000
 
 
 def ask_for_stacks(owner: ApplicationMaster, message: GetThreads) -> None:
-    """Ask the executor, and answer the sender with what it says, or that it says nothing."""
+    """Ask the executor, and forward its answer to the sender, or a failure if it does not answer."""
     asker = owner.context.sender
     if asker is None:
         return

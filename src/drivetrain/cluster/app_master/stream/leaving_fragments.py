@@ -52,7 +52,7 @@ class LeavingFragments:
         return tuple(self._leaving)
 
     def stand(self, standing: Standing) -> list[str]:
-        """Take over what the files say; returns the fragments that have left since then.
+        """Take over the contents of the files; returns the fragments that have left since the last call.
 
         The job consists of the fragments in the files, and of those that have left, but may still run.
         """

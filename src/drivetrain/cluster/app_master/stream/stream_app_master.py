@@ -208,7 +208,7 @@ class StreamAppMaster(ApplicationMaster):
             self.context.unhandled(message)
 
     def _end_lost(self, report: ExecutorReport) -> None:
-        """End an executor that was given up, because its worker is out of reach, and that lives nevertheless.
+        """End an executor that was replaced because its worker was out of reach, but that still lives.
 
         It holds the locks of its fragments, for which their next attempts wait.
         """
