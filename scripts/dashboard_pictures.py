@@ -8,6 +8,7 @@ Writes `docs/images/dashboard-*.png`. It needs Chromium, as `make setup` install
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import subprocess
 import sys
@@ -23,13 +24,14 @@ IMAGES = ROOT / "docs" / "images"
 sys.path[:0] = [str(TESTS), str(TESTS / "browser")]
 
 from dashboard import Dashboard  # noqa: E402
+from recorded_state import REASON_VARIABLE  # noqa: E402
 
 from free_ports import free_port  # noqa: E402
 
 PICTURES = {
     "late-output": ("/apps/shop-40", 1240, 760, ".verdict.warning"),
     "graph": ("/apps/shop-40/graph?at=by_day", 1240, 1000, ".graph-channel.blocked"),
-    "versions": ("/apps/shop-40/versions?version=4&against=1", 1240, 2080, ".graph .mark-gone"),
+    "versions": ("/apps/shop-40/versions?version=4&against=1", 1240, 2232, ".graph .mark-gone"),
     "batches": ("/apps/shop-40/batches", 1240, 500, ".flame.thin"),
     "lost-message": ("/apps/losing-34/graph?kind=processor&at=by_minute", 1240, 800, ".graph-details .facts"),
     "safe-to-stop": ("/apps/calm-39/checkpoints", 1240, 500, ".timeline"),
@@ -46,7 +48,8 @@ def main() -> int:
             str(free_port()),
             f"{place}/kept",
         ]
-        console = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, REASON_VARIABLE: "ZeroDivisionError: division by zero"}
+        console = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         try:
             assert console.stdout is not None
             entrance = console.stdout.readline().strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,8 @@ from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.late_samples import LateMessage, LateSamples
 
 LETTERS = 120
+REASON_VARIABLE = "RECORDED_REASON"
+"""Why a version was rolled back; hostile text unless the environment has another, for pictures."""
 
 
 def write(state: Path, application: str) -> None:
@@ -64,7 +67,7 @@ def _versions(state: Path) -> None:
     kept.note(first, "update")
     kept.note_ending(2, Outcome.DONE)
     kept.note(changed, "update")
-    kept.note_ending(3, Outcome.ROLLED_BACK, "alarm", HOSTILE[0])
+    kept.note_ending(3, Outcome.ROLLED_BACK, "alarm", os.environ.get(REASON_VARIABLE, HOSTILE[0]))
     kept.note(changed, "rollback")
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 REFUSALS = {
     "nothing changes",
-    "a running application cannot take these changes",  # of a trunk: a run restarts its query
     "another change of the application is under way",
     "the application is stopping",
     "the application has not begun",

@@ -75,7 +75,7 @@ class AttemptWorld(World):
         self.place = place
         self.target = Target(place / "target")
         self.target.directory.mkdir()
-        self.drawn = DrawnApplication(random, is_growing=is_growing, trunks=0.03)  # a cluster refuses those
+        self.drawn = DrawnApplication(random, is_growing=is_growing)
         self.kills_left = random.choice((0, 2, 6, 20))
         self.harms_left = random.choice((0, 0, 1, 3))
         self.risk = random.choice((0.0005, 0.002, 0.01))

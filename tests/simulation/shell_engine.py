@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +26,7 @@ from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import RELEASED
+from drivetrain.runtime.checkpoints.state_partitions import KEY, state_partitions
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.channel.source import ChannelReader, channel_schema
 from drivetrain.spark.connector.newest import Newest
@@ -36,6 +37,8 @@ from drivetrain.spark.session.offset_log import batch_numbers, committed, read_o
 CARRIED = StructType([StructField("v", LongType()), StructField("__ts", TimestampType())])
 SEGMENT = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
 APART_MS = 50
+PARTITIONS = 2
+"""Of a state, before it is divided anew."""
 DISORDER_MS = 300
 """By how much messages are out of order, and what applications declare."""
 
@@ -287,6 +290,18 @@ class StandInEngine:
         old = self.branches(two.context, next(f for f in plan.fragments if f.id == fragment.id), trunk)
         return StandInBranches(outputs, timing, own, change, old, two.at_ms)
 
+    def divide(self, checkpoint: Path, partitions: int) -> Iterator[None]:
+        last = committed(checkpoint)
+        running = [query for query in self.queries if query.is_active]
+        assert all(query.checkpoint.parent not in checkpoint.parents for query in running), "a query runs"
+        assert max(batch_numbers(checkpoint / "offsets")) == last, "a batch would be left out"
+        lines = (checkpoint / "offsets" / str(last)).read_text().splitlines()
+        known = json.loads(lines[1])
+        lines[1] = json.dumps({**known, "conf": {KEY: str(partitions)}})
+        _write(checkpoint / "offsets" / str(last + 1), "\n".join(lines))
+        yield
+        _write(checkpoint / "commits" / str(last + 1), (checkpoint / "commits" / str(last)).read_text())
+
     def start(
         self, trunk: Trunk, _name: str, checkpoint: Path, on_batch: Callable[..., None]
     ) -> StandInQuery:
@@ -384,9 +399,13 @@ class StandInQuery:
         }
         self.waits_for_data = ends == self._at
         if not self.waits_for_data:
-            lines = ["v1", json.dumps({"batchWatermarkMs": 0}), *map(json.dumps, ends.values())]
+            metadata = {"batchWatermarkMs": 0, "conf": {KEY: str(self._partitions())}}
+            lines = ["v1", json.dumps(metadata), *map(json.dumps, ends.values())]
             _write(self.checkpoint / "offsets" / str(self._batch + 1), "\n".join(lines))
             self._planned, self._has_run = ends, False
+
+    def _partitions(self) -> int:
+        return PARTITIONS if self._batch < 0 else state_partitions(self.checkpoint, self._batch) or PARTITIONS
 
     def _run(self, ends: dict[str, Any]) -> None:
         if self.engine.is_blocked(self):

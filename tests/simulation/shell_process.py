@@ -23,10 +23,12 @@ from drivetrain.api import Application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.job.run_progress import QuietListener, RunOutcome
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
+from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -46,6 +48,7 @@ REFUSALS = (
     "a query restarts between two batches, not at an event time",
     "nothing changes",
     "another change of the application is under way",
+    "a fragment of the application is being scaled",
     "the application is stopping",
     "fragments of these names are still leaving the application",
     "the output of a rolled-back version is still being removed from this sink",
@@ -241,6 +244,8 @@ class Process:
             self.listener.stops = True
         if world.changes_left > 0 and world.random.random() < world.eagerness:
             self.change()
+        if world.scalings_left > 0 and world.random.random() < 0.02:
+            self.scale()
         number = self.loop.changes.state.number
         if number and world.deaths is None and world.random.random() < 0.001:
             with contextlib.suppress(UserError):  # it is over
@@ -257,6 +262,21 @@ class Process:
         outcome = world.random.choice(turns)()
         world.check_clock(self.loop.clock.clock_ms)
         return outcome if isinstance(outcome, RunOutcome) else None
+
+    def scale(self) -> None:
+        """The user scales a fragment; here each can be, as none has a state that could be too small."""
+        world, scaling = self.world, self.loop.changes.scaling
+        driver = world.random.choice(list(self.loop.drivers.values()))
+        before = state_partitions(driver.query.checkpoint)
+        if before is None or driver.is_finished:
+            return
+        world.scalings_left -= 1
+        others = [number for number in (1, 2, 5) if number != before]
+        wanted = ScalingState(driver.fragment, before, world.random.choice(others))
+        scaling._checked = lambda *_: wanted  # type: ignore[method-assign]
+        with contextlib.suppress(UserError, UnavailableError):  # a change is under way, or it is stopping
+            self.loop.changes.scale(driver.fragment, wanted.after)
+            world.scaled += 1
 
     def change(self) -> None:
         """The user changes the file, and updates the application that runs."""

@@ -49,6 +49,7 @@ class World:
         deaths: Sequence[CrashPoint] | None = None,
         *,
         is_growing: bool = False,
+        scalings: int = 0,
     ) -> None:
         self.random = Random(seed)
         self.directory = directory
@@ -71,6 +72,7 @@ class World:
         self.eagerness = 0.004 if deaths is None else 0.05
         if is_growing:
             self.changes_left, self.eagerness = 40 if deaths else self.random.randrange(2, 9), 0.02
+        self.scalings_left, self.scaled = scalings, 0
         self.rolled_back: set[int] = set()
         """The changes of which some version was rolled back."""
         self.changes = 0
@@ -220,11 +222,13 @@ def mark_of(version: GraphVersion, fragment: str) -> int:
     return change_in(version.processors[id].described for id in version.fragments[fragment].branches)
 
 
-def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False) -> World:
+def run_world(
+    seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False, scalings: int = 0
+) -> World:
     """Run an application to its end, however often its process is killed on the way; raises what is wrong."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
-        world = World(seed, Path(place), deaths, is_growing=is_growing)
+        world = World(seed, Path(place), deaths, is_growing=is_growing, scalings=scalings)
         with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
             patched.setattr(time, "monotonic", lambda: world.now_s)
             patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))

@@ -15,10 +15,12 @@ from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
 
 
-def run(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False) -> World:
+def run(
+    seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False, scalings: int = 0
+) -> World:
     """Run an application to its end."""
     try:
-        return run_world(seed, deaths, is_growing=is_growing)
+        return run_world(seed, deaths, is_growing=is_growing, scalings=scalings)
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
         sys.stderr.write(f"failed with {SEED_VARIABLE}={seed}\n")
@@ -53,7 +55,21 @@ def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_ther
     assert run(34, [point] * 2, is_growing=True).kills == 2, "it was to die there"
 
 
-ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED)
+def test_fragments_are_scaled_though_the_process_is_killed_at_any_file_that_is_changed() -> None:
+    worlds: list[World] = []
+    run_seeds(lambda seed: worlds.append(run(seed, scalings=6)), chosen_seeds(12, at_most=1000))
+    assert len(worlds) == 1 or sum(world.scaled for world in worlds) > len(worlds), "few were scaled"
+
+
+OF_SCALING = (CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION)
+
+
+@pytest.mark.parametrize("point", OF_SCALING)
+def test_a_process_that_dies_while_a_fragment_is_scaled_goes_on_from_there(point: CrashPoint) -> None:
+    assert run(7, [point] * 3, scalings=40).kills == 3, "it was to die there"
+
+
+ELSEWHERE = (*OF_KAFKA, *OF_SCALING, *OF_FRAGMENTS, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED)
 
 
 @pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])

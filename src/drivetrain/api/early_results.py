@@ -1,4 +1,4 @@
-"""The operation that emits results of windows before they end, and the check that a window allows it.
+"""The operations for early results and late messages, which a window emits besides its results.
 
 Called by `stream`.
 """
@@ -6,15 +6,31 @@ Called by `stream`.
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
+from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph import Node
 from drivetrain.api.location import caller
-from drivetrain.api.operations import Aggregate, Early
+from drivetrain.api.operations import Aggregate, Early, Late
 from drivetrain.errors import GraphError
 
+LEAST_MS: Final = 100
+"""Batches take about this long anyway."""
 
-def early(node: Node) -> Early:
-    """The operation for the early results of a processor; raises `GraphError` if it cannot have any."""
+
+def early(node: Node, every: str | None = None) -> Early:
+    """The early results of a processor, after each batch or in each interval `every`.
+
+    Raises `GraphError` for a processor that has none, and for a short interval.
+    """
+    every_ms = None if every is None else milliseconds(every, "every")
+    if every_ms is not None and every_ms < LEAST_MS:
+        raise GraphError(
+            "an interval needs a length",
+            where=f"early_every ({caller()})",
+            expected='at least "100 ms"; early without an interval has results after each batch',
+            got=repr(every),
+        )
     operation, where = node.operation, f"{node.id} ({caller()})"
     if not isinstance(operation, Aggregate):
         what = type(operation).__name__.lower()
@@ -39,4 +55,15 @@ def early(node: Node) -> Early:
             got=f"{operation.window}: a message may merge two sessions, whose results would both be wrong",
         )
     window = dataclasses.replace(operation.window, allowed_lateness_ms=0, emission="discarding")
-    return Early(dataclasses.replace(operation, window=window))
+    return Early(dataclasses.replace(operation, window=window), every_ms)
+
+
+def late(node: Node) -> Late:
+    """The late messages of a window; raises `GraphError` for a processor that has none."""
+    if node.operation.grouping_window is None:
+        raise GraphError(
+            "only the results of a window have late messages",
+            where=f"{node.id} ({caller()})",
+            remedy="use .late of the stream that an aggregation of .window(...) returned",
+        )
+    return Late(node.id)

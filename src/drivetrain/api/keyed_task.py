@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, overload
 
@@ -240,8 +240,30 @@ class KeyedTask(Task[In, Out], Generic[In, Out]):
     """
 
     stateful: ClassVar[bool] = True
+    version: ClassVar[int] = 1
+    """Raise it when the states change, and define `migrate`."""
     in_order: ClassVar[bool] = False
     key: Any = None
+
+    @classmethod
+    def migrate(cls, version: int, states: dict[str, Any]) -> dict[str, Any]:
+        """The states of one key as this version declares them, from those of an older `version`.
+
+        Called when states are read that an older version has stored. `states` has those that the key has, by
+        name: a value, a list or a mapping, in plain types: a dataclass is a dict; a date, a Decimal, or a
+        datetime without a zone is text. What is returned must have the declared types, and a state that is
+        not returned is empty. Times of writing stay, for the `ttl`.
+
+        >>> class Spent(KeyedTask[Sale, str]):
+        ...     key = "item"
+        ...     version = 2
+        ...     cents = ValueState(int)
+        ...
+        ...     @classmethod
+        ...     def migrate(cls, version: int, states: dict[str, Any]) -> dict[str, Any]:
+        ...         return {"cents": round(states["euros"] * 100)}  # version 1 had euros = ValueState(float)
+        """
+        raise NotImplementedError
 
     def on_timer(self, key: Any, at_ms: int) -> Results[Out]:
         """Called once for each timer of a key, when the clock has reached it, or when the input has ended."""
@@ -262,10 +284,23 @@ class Keyed:
     states: tuple[_Declared, ...]
     keys: tuple[str, ...]
     in_order: bool
+    version: int = 1
+    migrate: Callable[[int, dict[str, Any]], dict[str, Any]] | None = None
+
+    @property
+    def states_text(self) -> str:
+        """The states, which another version may change."""
+        return "; ".join(map(str, self.states))
+
+    @property
+    def rules_text(self) -> str:
+        """The key and the order, which stay."""
+        order = ", in the order of event time" if self.in_order else ""
+        return f"by {', '.join(self.keys) or 'its own key'}{order}"
 
     def __str__(self) -> str:
-        order = ", in the order of event time" if self.in_order else ""
-        return f"{'; '.join(map(str, self.states))} by {', '.join(self.keys) or 'its own key'}{order}"
+        version = "" if self.version == 1 else f", version {self.version}"
+        return f"{self.states_text} {self.rules_text}{version}"
 
 
 def keyed(kind: type[KeyedTask[Any, Any]]) -> Keyed:
@@ -286,7 +321,16 @@ def keyed(kind: type[KeyedTask[Any, Any]]) -> Keyed:
                 expected="on_timer, which is called for a key",
                 got=hook,
             )
-    return Keyed(tuple(found.values()), key_columns(kind), kind.in_order)
+    has_migrate = kind.migrate.__func__ is not KeyedTask.migrate.__func__  # type: ignore[attr-defined]
+    if not isinstance(kind.version, int) or kind.version < 1 or (kind.version > 1 and not has_migrate):
+        raise GraphError(
+            f"{kind.__name__} of version {kind.version} cannot read the states of older versions",
+            where=str(caller()),
+            expected="version, a number from 1 on, and from 2 on a class method migrate(version, states)",
+            got=f"version = {kind.version!r}, {'with' if has_migrate else 'without'} migrate",
+        )
+    migrate = kind.migrate if has_migrate else None
+    return Keyed(tuple(found.values()), key_columns(kind), kind.in_order, kind.version, migrate)
 
 
 def hooks_of(kind: type[KeyedTask[Any, Any]]) -> list[Any]:

@@ -11,13 +11,13 @@ Called by `column_arguments`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from drivetrain.api.columns import Column
 from drivetrain.api.location import caller
 from drivetrain.api.sql.statement import AGGREGATES, aggregate_calls
-from drivetrain.api.sql.tokens import Token, tokens_of
+from drivetrain.api.sql.tokens import tokens_of
 from drivetrain.errors import GraphError
 
 _AGGREGATES: Final = AGGREGATES | frozenset(
@@ -34,8 +34,6 @@ _ORDERS: Final = frozenset(
     "asc asc_nulls_first asc_nulls_last desc desc_nulls_first desc_nulls_last".split()  # noqa: SIM905
 )
 _WINDOWS: Final = {"window": "tumbling", "session_window": "session"}
-_SAME_NAMES: Final = frozenset({"any", "some"})
-"""Aggregates whose names are also a part of `x LIKE ANY (...)`."""
 
 
 def require_of_one_message(column: Column) -> None:
@@ -81,17 +79,12 @@ def _parts(column: Column) -> Iterator[Column]:
 
 def _require_text(text: str) -> None:
     tokens = tokens_of(text)
-    calls = [at for at, _ in aggregate_calls(tokens) if not _is_comparison(tokens, at)]
+    calls = aggregate_calls(tokens)
     over = [n for n, token in enumerate(tokens[:-1]) if token.text.upper() == "OVER" and n]
     if any(tokens[n - 1].text == ")" for n in over):
         raise _ranks(text)
     if calls:
         raise _aggregates(text)
-
-
-def _is_comparison(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a name is that of `x LIKE ANY (...)`."""
-    return tokens[at].text.lower() in _SAME_NAMES and at > 0 and tokens[at - 1].text.upper().endswith("LIKE")
 
 
 def _aggregates(got: str) -> GraphError:

@@ -34,6 +34,17 @@ def handles_clock(kind: type[Task[Any, Any]]) -> bool:
     return kind.on_clock is not Task.on_clock or kind.on_stop is not Task.on_stop
 
 
+def require_no_key(operation: Process, partitioner: Partitioner) -> None:
+    """Raise `GraphError` for a partitioner of a Task that has a key."""
+    if (operation.persistent or operation.keyed) is not None:
+        raise GraphError(
+            f"{operation.task_name} already distributes messages by its key",
+            where=str(caller()),
+            expected="no partitioner",
+            got=str(partitioner),
+        )
+
+
 def process(
     task: Callable[[], Task[Any, Any]],
     parallelism: int,

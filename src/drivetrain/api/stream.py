@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, Never, TypeVar
 
 from drivetrain.api.column_arguments import named_columns, require_keywords, require_names_of_columns
 from drivetrain.api.columns import Column, require_free_names
-from drivetrain.api.early_results import early
+from drivetrain.api.early_results import early, late
 from drivetrain.api.functions import calls_of, function, named_after
 from drivetrain.api.graph_builder import require_of
 from drivetrain.api.grouped import Grouped
@@ -28,7 +28,6 @@ from drivetrain.api.operations import (
     Drop,
     FlatMap,
     JoinKind,
-    Late,
     Map,
     OnError,
     Operation,
@@ -36,13 +35,12 @@ from drivetrain.api.operations import (
     Process,
     Rename,
     Select,
-    Union,
 )
 from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.passing_operators import PassingOperators
-from drivetrain.api.processes import no_output, process
+from drivetrain.api.processes import no_output, process, require_no_key
 from drivetrain.api.statements import sql
-from drivetrain.api.table import Table, join, join_as_of
+from drivetrain.api.table import Table, join, join_as_of, union
 from drivetrain.api.task import Task
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
@@ -228,15 +226,7 @@ class Stream(PassingOperators[T], Generic[T]):
         Stream('wide')
         """
         require_of(self._app, *others)
-        if missing not in (None, "null"):
-            raise GraphError(
-                "union cannot fill missing columns with this",
-                where=f"union ({caller()})",
-                expected='missing="null", or nothing if all streams have the same columns',
-                got=repr(missing),
-            )
-        operation = Union(fills=missing is not None)
-        return self._add("union", operation, name, inputs=(self.id, *(o.id for o in others)))
+        return self._add("union", union(missing), name, inputs=(self.id, *(o.id for o in others)))
 
     def join(
         self,
@@ -251,11 +241,14 @@ class Stream(PassingOperators[T], Generic[T]):
 
         Two streams need `within`: messages match if their timestamps differ by at most this time, which
         also limits the size of the state. `how` is "inner", or "left", "right" or "full", which also emit
-        messages of one side or both without a match. A table allows "inner" and "left".
+        messages of one side or both without a match. A table allows "inner", "left", and two more, which
+        leave the messages as they are: "semi" keeps those that have a match, "anti" those that have none.
 
         >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
         >>> sales.join(kinds, on="item", how="left")
         Stream('join')
+        >>> sales.join(kinds, on="item", how="anti", name="unknown_items")
+        Stream('unknown_items')
         >>> returns = app.read(sources.json("returns/", schema="item string, at timestamp", event_time="at"))
         >>> sales.join(returns, on="item", within="30 d", name="returned")
         Stream('returned')
@@ -320,13 +313,8 @@ class Stream(PassingOperators[T], Generic[T]):
         Stream('Shout')
         """
         operation = process(task, parallelism, (partitioner or shuffle(),), returns)
-        if (operation.persistent or operation.keyed) is not None and partitioner is not None:
-            raise GraphError(
-                f"{operation.task_name} already distributes messages by its key",
-                where=str(caller()),
-                expected="no partitioner",
-                got=str(partitioner),
-            )
+        if partitioner is not None:
+            require_no_key(operation, partitioner)
         return self._add(operation.task_name, operation, name)
 
     def output(self, name: str) -> Stream[Any]:
@@ -356,13 +344,7 @@ class Stream(PassingOperators[T], Generic[T]):
 
         >>> sales.group_by("item").window(windows.tumbling("1 h")).count().late.sink(sinks.json("too_late/"))
         """
-        if self._app._nodes[self.id].operation.grouping_window is None:
-            raise GraphError(
-                "only the results of a window have late messages",
-                where=f"{self.id} ({caller()})",
-                remedy="use .late of the stream that an aggregation of .window(...) returned",
-            )
-        return self._add("late", Late(self.id), None, inputs=())
+        return self._add("late", late(self._app._nodes[self.id]), None, inputs=())
 
     @property
     def early(self) -> Stream[Any]:
@@ -379,12 +361,26 @@ class Stream(PassingOperators[T], Generic[T]):
         node = self._app._nodes[self.id]
         return self._once(f"{self.id}-early", early(node), node.inputs)
 
-    def _once(self, kind: str, operation: Operation, inputs: tuple[str, ...]) -> Stream[Any]:
-        """The stream of a processor that is added when it is first asked for."""
-        if (known := self._app._asked.get((self.id, kind))) is not None:
+    def early_every(self, interval: str) -> Stream[Any]:
+        """The results so far of this stream's windows as `early`, but at most once per interval of wall time.
+
+        Raises `GraphError` as `early`, and for an interval below 100 ms.
+
+        >>> hourly = sales.group_by("item").window(windows.tumbling("1 h")).count()
+        >>> hourly.early_every("10 s")
+        Stream('aggregate-early')
+        """
+        node = self._app._nodes[self.id]
+        operation = early(node, interval)
+        return self._once(f"{self.id}-early", operation, node.inputs, f"every {operation.every_ms}")
+
+    def _once(self, kind: str, operation: Operation, inputs: tuple[str, ...], which: str = "") -> Stream[Any]:
+        """The stream of a processor that is added when it, or `which` of its kind, is first asked for."""
+        asked = (self.id, kind + which)
+        if (known := self._app._asked.get(asked)) is not None:
             return Stream(self._app, known)
         made = self._add(kind, operation, None, inputs=inputs)
-        self._app._asked[self.id, kind] = made.id
+        self._app._asked[asked] = made.id
         return made
 
     def _add(

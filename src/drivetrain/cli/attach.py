@@ -1,4 +1,4 @@
-"""`drivetrain attach`: adds processors after one of an application that runs here.
+"""`drivetrain attach`: adds processors after one of an application that runs here or in a cluster.
 
 Called by `cli.main`. Needs no Java.
 """
@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from drivetrain.api.graph_edits import attached
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
@@ -19,9 +18,14 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.changing import DryRunOption, Manner, TimeoutOption, YesOption
-from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.graph_edit import perform_edit
-from drivetrain.code.application_file import load_function
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    ConsoleOption,
+    MastersOption,
+    is_of_cluster,
+    with_masters,
+)
+from drivetrain.cli.graph_edit import Edit, perform_edit
 
 
 def attach_command(
@@ -34,12 +38,18 @@ def attach_command(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     timeout: TimeoutOption = "1 min",
+    masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the processors of the function in FILE to an application that runs here, after PROCESSOR."""
-    config = load_config(config_file, parse_sets(sets, state_dir))
+    """Add the processors of the function in FILE to an application that runs here, or in a cluster, after
+    PROCESSOR.
+    """
+    given = with_masters(parse_sets(sets, state_dir), masters, console)
+    config = load_config(config_file, given)
     manner = Manner(yes, dry_run, timeout, as_json)
-    perform_edit(app, lambda graph: attached(graph, to, load_function(file, "attach")), config, manner)
+    in_cluster = is_of_cluster(config, state_dir)
+    perform_edit(app, Edit("attach", to, file), config, manner, in_cluster=in_cluster)

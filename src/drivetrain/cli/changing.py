@@ -159,7 +159,7 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         _tell(compared, None, as_json=as_json)
         raise typer.Exit(0 if is_possible else 2)
     if not manner.yes and not as_json:
-        _ask()
+        ask()
     number = changeable.change()
     if not as_json:
         later = changeable.state().handing_over if manner.at is not None else None
@@ -184,7 +184,7 @@ def _give_up(
     """Go back from the version in force, which is on trial: no other change is possible meanwhile."""
     number = compared.old.number
     if not yes:
-        _ask()
+        ask()
     changeable.give_up(number)
     state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
@@ -203,7 +203,8 @@ def _give_up(
         )
 
 
-def _ask() -> None:
+def ask() -> None:
+    """Ask whether to change the application; raises UserError without a terminal, Abort for a no."""
     if not sys.stdin.isatty():
         raise UserError(
             "cannot ask for confirmation",

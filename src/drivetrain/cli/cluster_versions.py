@@ -1,6 +1,6 @@
 """Versions of an application in a cluster, for the commands that show, compare and change them.
 
-Called by `cli.update`, `cli.rollback`, `cli.versions` and `cli.plan`.
+Called by `cli.update`, `cli.rollback`, `cli.versions`, `cli.plan` and `cli.graph_edit`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from drivetrain.runtime.known_versions import KnownVersion, known_among
 
 if TYPE_CHECKING:
     from drivetrain.cluster.client import BlockingClient
+    from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
     from drivetrain.cluster.client.version_requests import GraphHistory
 
 
@@ -81,6 +82,23 @@ def updated_in_cluster(
         return client.begin_update(view.app_id, submission, old.number, discards=discards)
 
     return ClusterChange(client, view.app_id, begin), _compared(view.app_id, history, new, discards)
+
+
+def edited_in_cluster(
+    client: BlockingClient, app: str, edit: EditOfGraph, *, discards: bool = False
+) -> tuple[ClusterChange, Comparison]:
+    """The change of an application by an edit of its graph in force, which an executor makes.
+
+    Raises what is wrong with the edit, and UnknownApplicationError.
+    """
+    app_id, history = client.application(app).app_id, client.versions(app)
+    old = history.record
+    new = client.edited(app_id, edit, old.number)
+
+    def begin() -> ChangeState:
+        return client.begin_edit(app_id, edit, old.number, discards=discards)
+
+    return ClusterChange(client, app_id, begin), _compared(app_id, history, new, discards)
 
 
 def rolled_back_in_cluster(

@@ -117,7 +117,7 @@ def compared_in_a_cluster(
 ) -> Comparison:
     """Compare a graph with the version in force of an application of a cluster."""
     modes = {"has_checkpoints": has_checkpoints, "discards": discards}
-    found = difference(in_force, new, in_cluster=True, **modes)
+    found = difference(in_force, new, **modes)
     return _compared(app_id, in_force, new, found)
 
 

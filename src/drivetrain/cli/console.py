@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -85,5 +86,13 @@ def console_command(
         else:
             print_line(json.dumps(console.as_data) if as_json else f"console: {console.entry}", flush=True)
 
-    of_runs = state_dir is not None
-    serve_until_signal(lambda stop: serve(config, stop, ready, token, of_runs=of_runs))
+    of_runs, local = state_dir is not None, _local_directory()
+    serve_until_signal(lambda stop: serve(config, stop, ready, token, of_runs=of_runs, local_directory=local))
+
+
+def _local_directory() -> Path | None:
+    """The directory of the `drivetrain local` that started this process."""
+    from drivetrain.console.local_workers import DIRECTORY_VARIABLE
+
+    named = os.environ.pop(DIRECTORY_VARIABLE, None)
+    return None if named is None else Path(named)

@@ -1,16 +1,20 @@
 """A change of a running application that names one processor, instead of a file with the whole graph.
 
 Called by `drivetrain attach`, `drivetrain remove` and `drivetrain replace`: the same change as by
-`drivetrain update`, shown, asked for, recorded and rolled back alike. Needs no Java.
+`drivetrain update`, shown, asked for, recorded and rolled back alike, here or in a cluster. Needs no Java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
+from drivetrain.api.graph_edits import attached, removed, replaced
 from drivetrain.cli.changing import EmbeddedChange, Manner, perform
+from drivetrain.cli.cluster_access import connected_by
+from drivetrain.cli.cluster_versions import edited_in_cluster
 from drivetrain.cli.comparison import compared_with, in_force_of
+from drivetrain.code.application_file import load_function
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import version_of
@@ -19,14 +23,32 @@ from drivetrain.errors import UserError
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
+    from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What is done at a processor; a function of `file` ("file.py" or "file.py:name") makes the new part."""
+
+    how: Literal["attach", "replace", "remove"]
+    processor: str
+    file: str = ""
+
+    def of(self, graph: Graph) -> Graph:
+        """The edited graph; raises what is wrong with the edit or its file."""
+        if self.how == "remove":
+            return removed(graph, self.processor)
+        function = load_function(self.file, self.how)
+        return (attached if self.how == "attach" else replaced)(graph, self.processor, function)
 
 
 def perform_edit(
     app: str,
-    edit: Callable[[Graph], Graph],
+    edit: Edit,
     config: Config,
     manner: Manner,
     *,
+    in_cluster: bool,
     discards: bool = False,
     even_if_read: bool = False,
 ) -> None:
@@ -35,6 +57,10 @@ def perform_edit(
     With `discards` fragments that go do not process what they have; with `even_if_read` it may change what
     other applications read.
     """
+    if in_cluster:
+        with connected_by(config) as client:
+            perform(*edited_in_cluster(client, app, _sent(edit), discards=discards), manner)
+        return
     from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 
     rundir, old = in_force_of(app, config)
@@ -46,7 +72,7 @@ def perform_edit(
             expected="a graph that can be pickled: no iterator of the application's own",
             remedy="change the application's file, and use drivetrain update",
         )
-    graph = edit(graph_from_code(code, f"version {old.number}"))
+    graph = edit.of(graph_from_code(code, f"version {old.number}"))
     version = version_of(configured_plan(graph, config), fingerprint)
     change = EmbeddedChange(
         rundir,
@@ -59,3 +85,12 @@ def perform_edit(
     )
     compared = compared_with(rundir, old, version, discards=discards, even_if_read=even_if_read)
     perform(change, compared, manner)
+
+
+def _sent(edit: Edit) -> EditOfGraph:
+    """The edit as it is sent to a cluster."""
+    from drivetrain.cluster.client.edits_of_graphs import attach_edit, remove_edit, replace_edit
+
+    if edit.how == "remove":
+        return remove_edit(edit.processor)
+    return (attach_edit if edit.how == "attach" else replace_edit)(edit.file, edit.processor)

@@ -6,6 +6,7 @@ Called by `cli.main`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -26,6 +27,7 @@ from drivetrain.cli.arguments import (
 from drivetrain.cli.cluster_access import quiet_actors
 from drivetrain.cli.console_port import HOST, listens
 from drivetrain.cli.local_cluster import Box, LocalCluster, require_alive
+from drivetrain.cli.local_control import LocalControl
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.console.addresses import ConsoleAddress
@@ -90,7 +92,8 @@ def local_command(
             _wait_console(cluster.boxes[-1], console, stop)
         if not stop.requested:
             _show(cluster, console, as_json)
-        _wait_stopped(cluster, stop)
+        with contextlib.closing(LocalControl(cluster)) as control:
+            _wait_stopped(cluster, control, stop)
     finally:
         cluster.close()
     print_line("the cluster has ended", file=sys.stderr)
@@ -173,12 +176,12 @@ async def _wait_ready(cluster: LocalCluster, config: Config, workers: int, stop:
         )
 
 
-def _wait_stopped(cluster: LocalCluster, stop: _Stop) -> None:
-    reported: set[str] = set()
-    names = {box.name for box in cluster.boxes if box.kind != "console"}
-    while not stop.requested and not names <= reported:
+def _wait_stopped(cluster: LocalCluster, control: LocalControl, stop: _Stop) -> None:
+    reported: set[int] = set()
+    while not stop.requested and _runs(cluster):
+        control.work()
         for box in cluster.ended(reported):
-            reported.add(box.name)
+            reported.add(box.process.pid)
             print_line(
                 f"{box.name} has ended (exit code {box.process.returncode}) and is not started again; "
                 f"its log is {box.log}",
@@ -186,6 +189,10 @@ def _wait_stopped(cluster: LocalCluster, stop: _Stop) -> None:
                 flush=True,
             )
         time.sleep(_POLL_S)
+
+
+def _runs(cluster: LocalCluster) -> bool:
+    return any(box.kind != "console" and box.process.poll() is None for box in cluster.boxes)
 
 
 def _show(cluster: LocalCluster, console: ConsoleAddress | None, as_json: bool) -> None:

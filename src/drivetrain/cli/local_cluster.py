@@ -18,6 +18,7 @@ Called by `drivetrain local`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -40,6 +41,7 @@ from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster, console, master, worker
 from drivetrain.console.addresses import ConsoleAddress, address_of
+from drivetrain.console.local_workers import DIRECTORY_VARIABLE
 from drivetrain.durable import write_whole
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
@@ -103,7 +105,9 @@ class LocalCluster:
         if config[worker.DRAIN_TIMEOUT] == worker.DRAIN_TIMEOUT.default_value:
             self._sets[worker.DRAIN_TIMEOUT.name] = _DRAIN  # there is no other machine to hand over to
         self._config_file: Final = config_file
-        self._directory: Final = directory
+        self.directory: Final = directory
+        self._slots: Final = slots
+        self._leaving: Final[dict[str, float]] = {}
         for number in range(masters):
             _require_free(port + number)
         try:
@@ -115,9 +119,7 @@ class LocalCluster:
                 own = {master.PORT.name: port + number}
                 self._start(f"master-{number + 1}", "master", self.masters[number], own)
             for number in range(workers):
-                name = f"worker-{number + 1}"
-                own_slots = {worker.NAME.name: name, worker.SLOTS.name: slots}
-                self._start(name, "worker", f"{slots or usable_cores()} slots", own_slots)
+                self._start_worker(f"worker-{number + 1}")
             self._write_masters()
         except BaseException as error:
             self.close()
@@ -139,12 +141,39 @@ class LocalCluster:
             console.PORT.name: port,
             console.DIRECTORY.name: self._config[console.DIRECTORY],  # where `console-access` has its file
         }
-        self._start("console", "console", address, own, {TOKEN_VARIABLE: token})
+        own_environ = {TOKEN_VARIABLE: token, DIRECTORY_VARIABLE: str(self.directory.resolve())}
+        self._start("console", "console", address, own, own_environ)
         return ConsoleAddress(address, token)
 
-    def ended(self, known: set[str]) -> list[Box]:
-        """The boxes whose processes have ended, except those named in `known`."""
-        return [box for box in self.boxes if box.name not in known and box.process.poll() is not None]
+    def workers(self) -> tuple[str, ...]:
+        """The names of the workers that run, without those that are to end."""
+        boxes = [box for box in self.boxes if box.kind == "worker" and box.name not in self._leaving]
+        return tuple(box.name for box in boxes if box.process.poll() is None)
+
+    def add_worker(self) -> Box:
+        """Start another worker; it has the lowest number that none has, and the directory of that number."""
+        taken = {box.name for box in self.boxes if box.process.poll() is None}
+        number = next(number for number in itertools.count(1) if f"worker-{number}" not in taken)
+        self._forget(f"worker-{number}")
+        self._start_worker(f"worker-{number}")
+        return self.boxes[-1]
+
+    def remove_worker(self, name: str) -> Box:
+        """Have a worker that runs end: it hands over what it runs; what does not end in time is killed."""
+        box = next(box for box in self.boxes if box.name == name)
+        self._leaving[name] = time.monotonic() + self._end_s
+        box.process.terminate()
+        return box
+
+    def ended(self, known: set[int]) -> list[Box]:
+        """The boxes whose processes have ended; not the `known` process ids, nor what was to end."""
+        for name, end_s in list(self._leaving.items()):
+            box = next(box for box in self.boxes if box.name == name)
+            if box.process.poll() is not None:
+                self._forget(name)
+            elif time.monotonic() >= end_s:
+                box.process.kill()
+        return [box for box in self.boxes if box.process.pid not in known and box.process.poll() is not None]
 
     def close(self) -> None:
         """End all processes: workers first, as they have to end the processes that they launched."""
@@ -155,6 +184,18 @@ class LocalCluster:
         for box in self.boxes:
             box.logging.join(_LOG_S)
 
+    def _start_worker(self, name: str) -> None:
+        own = {worker.NAME.name: name, worker.SLOTS.name: self._slots}
+        self._start(name, "worker", f"{self._slots or usable_cores()} slots", own)
+
+    def _forget(self, name: str) -> None:
+        self._leaving.pop(name, None)
+        self.boxes[:] = [box for box in self.boxes if box.name != name]
+
+    @property
+    def _end_s(self) -> float:
+        return _END_S + self._config[worker.DRAIN_TIMEOUT] / 1000
+
     def _start(
         self,
         name: str,
@@ -163,14 +204,14 @@ class LocalCluster:
         own: Mapping[str, object],
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        directory = (self._directory / name).resolve()
+        directory = (self.directory / name).resolve()
         sets = {**self._sets, f"{kind}.directory": directory, **own}
         arguments = [sys.executable, "-m", "drivetrain.cli", kind]
         if self._config_file is not None:
             arguments += ["--config", str(self._config_file)]
         for key, value in sets.items():
             arguments += ["--set", f"{key}={value}"]
-        log_file = self._directory / f"{name}.log"
+        log_file = self.directory / f"{name}.log"
         rotated = RotatedLog(log_file, self._config[worker.LOG_SIZE], self._config[worker.LOG_COUNT])
         process = subprocess.Popen(
             arguments,
@@ -189,7 +230,7 @@ class LocalCluster:
         for box in boxes:
             if box.process.poll() is None:
                 box.process.terminate()
-        end_s = time.monotonic() + _END_S + self._config[worker.DRAIN_TIMEOUT] / 1000
+        end_s = time.monotonic() + self._end_s
         for box in boxes:
             try:
                 box.process.wait(max(0.1, end_s - time.monotonic()))

@@ -1,5 +1,5 @@
-"""`drivetrain remove`: removes a processor of an application that runs here, and everything that reads from
-it.
+"""`drivetrain remove`: removes a processor of an application that runs here or in a cluster, and
+everything that reads from it.
 
 Called by `cli.main`. Needs no Java.
 """
@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from drivetrain.api.graph_edits import removed
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
@@ -27,8 +26,14 @@ from drivetrain.cli.changing import (
     TimeoutOption,
     YesOption,
 )
-from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.graph_edit import perform_edit
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    ConsoleOption,
+    MastersOption,
+    is_of_cluster,
+    with_masters,
+)
+from drivetrain.cli.graph_edit import Edit, perform_edit
 
 
 def remove_command(
@@ -39,19 +44,26 @@ def remove_command(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     timeout: TimeoutOption = "1 min",
+    masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove PROCESSOR from an application that runs here, with everything that reads from it."""
-    config = load_config(config_file, parse_sets(sets, state_dir))
+    """Remove PROCESSOR from an application that runs here, or in a cluster, with everything that reads from
+    it.
+    """
+    given = with_masters(parse_sets(sets, state_dir), masters, console)
+    config = load_config(config_file, given)
     manner = Manner(yes, dry_run, timeout, as_json)
+    in_cluster = is_of_cluster(config, state_dir)
     perform_edit(
         app,
-        lambda graph: removed(graph, processor),
+        Edit("remove", processor),
         config,
         manner,
+        in_cluster=in_cluster,
         discards=discard,
         even_if_read=even_if_read,
     )

@@ -1,4 +1,5 @@
-"""`drivetrain replace`: puts other processors in the place of one of an application that runs here.
+"""`drivetrain replace`: puts other processors in the place of one of an application that runs here or in a
+cluster.
 
 Called by `cli.main`. Needs no Java.
 """
@@ -9,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from drivetrain.api.graph_edits import replaced
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
@@ -26,9 +26,14 @@ from drivetrain.cli.changing import (
     TimeoutOption,
     YesOption,
 )
-from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.graph_edit import perform_edit
-from drivetrain.code.application_file import load_function
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    ConsoleOption,
+    MastersOption,
+    is_of_cluster,
+    with_masters,
+)
+from drivetrain.cli.graph_edit import Edit, perform_edit
 
 
 def replace_command(
@@ -43,19 +48,26 @@ def replace_command(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     timeout: TimeoutOption = "1 min",
+    masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace PROCESSOR of an application that runs here with what the function in FILE returns."""
-    config = load_config(config_file, parse_sets(sets, state_dir))
+    """Replace PROCESSOR of an application that runs here, or in a cluster, with what the function in FILE
+    returns.
+    """
+    given = with_masters(parse_sets(sets, state_dir), masters, console)
+    config = load_config(config_file, given)
     manner = Manner(yes, dry_run, timeout, as_json)
+    in_cluster = is_of_cluster(config, state_dir)
     perform_edit(
         app,
-        lambda graph: replaced(graph, processor, load_function(file, "replace")),
+        Edit("replace", processor, file),
         config,
         manner,
+        in_cluster=in_cluster,
         discards=discard,
         even_if_read=even_if_read,
     )

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from drivetrain.api.moments import moment_text
@@ -36,11 +37,13 @@ from drivetrain.cli.cluster_versions import known_in_cluster
 from drivetrain.cli.comparison import changed_in_short, in_force_of
 from drivetrain.cli.picture_file import PictureOption
 from drivetrain.core.change.change_stages import in_words
+from drivetrain.core.change.scaling_state import Scaled
 from drivetrain.core.figures import show_clock
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.known_versions import KnownVersion, Trial, known_versions
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.terminal import Console, Table
+from drivetrain.runtime.scalings import Scalings
+from drivetrain.terminal import Console, Table, print_line
 
 BetweenOption = Annotated[
     tuple[int, int] | None,
@@ -70,6 +73,7 @@ def versions_command(
         )
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))
+    scalings: list[Scaled] = []
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
             known = known_in_cluster(client, app)
@@ -77,14 +81,18 @@ def versions_command(
         rundir, in_force = in_force_of(app, config)
         known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))
         known = [_with_clock(rundir, one) for one in known]
+        scalings = Scalings(rundir.path).all()
     if between is not None:
         _show_between(known, between, app, picture, as_json=as_json)
         return
     if as_json:
-        json.dump({"versions": [one.as_data() for one in known]}, sys.stdout)
+        data = {"versions": [one.as_data() for one in known], "scalings": msgspec.to_builtins(scalings)}
+        json.dump(data, sys.stdout)
         sys.stdout.write("\n")
         return
     show_versions(known, Console())
+    for scaled in scalings:
+        print_line(f"{show_clock(scaled.at_ms)} UTC by {scaled.by}: {scaled.of.in_words}")
 
 
 def _show_between(

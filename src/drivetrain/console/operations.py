@@ -50,7 +50,7 @@ class OperationBook:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def begin(
-        self, kind: Kind, app_id: str, asked_by: str, doing: Awaitable[Mapping[str, str]], path: str
+        self, kind: Kind, app_id: str | None, asked_by: str, doing: Awaitable[Mapping[str, str]], path: str
     ) -> Operation:
         """Begin an operation, whose result is that of `doing`; raises RequestError when too many run.
 

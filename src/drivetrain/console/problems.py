@@ -38,6 +38,7 @@ _STATUSES: Final = {
     "change-underway": 409,
     "rolled-back": 409,
     "only-in-cluster": 409,
+    "not-local": 409,
     "does-not-run": 409,
     "too-many": 429,
     "still-under-way": 504,

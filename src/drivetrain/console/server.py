@@ -30,6 +30,7 @@ from drivetrain.console.addresses import ConsoleAddress, address_of, prefix_of
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.endpoints import web_application
 from drivetrain.console.front import Front
+from drivetrain.console.local_workers import LocalWorkers
 from drivetrain.console.metrics.collector import Metrics
 from drivetrain.console.openapi import document
 from drivetrain.console.past.recorder import Recorder
@@ -65,10 +66,11 @@ async def serve(
     token: str | None = None,
     *,
     of_runs: bool = False,
+    local_directory: Path | None = None,
 ) -> None:
     """Serve until `stop`; `ready` is called with the console's address once it listens. On loopback that has
     a token to sign in with: `token`, or a random one. It shows a cluster, or the runs of this machine
-    (`of_runs`).
+    (`of_runs`). `local_directory` is that of the `drivetrain local` that started it.
 
     Raises UserError when the address cannot be used, and what `open_client` raises.
     """
@@ -76,7 +78,7 @@ async def serve(
     listener = listener_of(config)
     host, port = listener.getsockname()[:2]
     link = (token or secrets.token_urlsafe(24)) if is_loopback(host) else None
-    async with services(config, link, port, of_runs=of_runs) as made:
+    async with services(config, link, port, of_runs=of_runs, local_directory=local_directory) as made:
         hosts = frozenset(name.strip().lower() for name in config[keys.HOSTS].split(",") if name.strip())
         settings = uvicorn.Config(
             Front(web_application(made), made.access, hosts, prefix_of(config)),
@@ -108,7 +110,12 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def services(
-    config: Config, link: str | None, port: int, *, of_runs: bool = False
+    config: Config,
+    link: str | None,
+    port: int,
+    *,
+    of_runs: bool = False,
+    local_directory: Path | None = None,
 ) -> AsyncIterator[Services]:
     """What the console works with, for as long as this is entered."""
     masters = [] if of_runs else masters_of(config)
@@ -138,6 +145,7 @@ async def services(
             Audit(directory),
             Metrics(watched),
             specification,
+            None if local_directory is None else LocalWorkers(local_directory),
         )
         yield made
     finally:

@@ -17,6 +17,7 @@ from drivetrain.config import Config
 from drivetrain.console.access.access import Access
 from drivetrain.console.access.audit import Audit
 from drivetrain.console.embedded.runs import EmbeddedRuns, only_in_cluster
+from drivetrain.console.local_workers import LocalWorkers
 from drivetrain.console.metrics.collector import Metrics
 from drivetrain.console.operations import OperationBook
 from drivetrain.console.past.recorder import Recorder
@@ -57,6 +58,8 @@ class Services:
     metrics: Metrics
     document: bytes
     """The OpenAPI document."""
+    local_workers: LocalWorkers | None = None
+    """The workers of the `drivetrain local` that started the console, if one did."""
     operations: OperationBook = field(default_factory=OperationBook)
     submissions: Submissions = field(default_factory=Submissions)
     streams: Open = field(default_factory=Open)

@@ -12,12 +12,14 @@ so that neither side keeps a connection open.
 
     {"ask":"status"}                          the state of the application, with the version in force
     {"ask":"history"}, {"ask":"graph"}        its last quarter of an hour; what runs, with coordinates
-    {"ask":"threads"}                         the stacks of its threads, as text {"ask":"stop"} finish the
-    running batches and end, like the first Ctrl-C {"ask":"change","proposal":"<32 hexadecimal
-    digits>","against":1,"how":"update"} {"ask":"state"}, {"ask":"give-up","number":2}
+    {"ask":"threads"}                         the stacks of its threads, as text
+    {"ask":"stop"}                            finish the running batches and end, like the first Ctrl-C
+    {"ask":"change","proposal":"<32 hexadecimal digits>","against":1,"how":"update"}
+    {"ask":"state"}, {"ask":"give-up","number":2}
     {"ask":"subscribe","wanted":{"reader":"report-1a2b3c4d","source":"hourly_in","stream":"hourly"}}
-    {"ask":"unsubscribe","reader":"report-1a2b3c4d"} {"ask":"configure","values":{"run.batch-target":"2
-    s"},"restored":["checkpoint.interval"]}
+    {"ask":"unsubscribe","reader":"report-1a2b3c4d"}
+    {"ask":"scale","fragment":"hourly","partitions":8}
+    {"ask":"configure","values":{"run.batch-target":"2 s"},"restored":["checkpoint.interval"]}
 
 What if we die here: a proposal that no application takes is deleted by a later one.
 
@@ -41,6 +43,7 @@ import msgspec
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, SubscriptionRecord
 from drivetrain.core.change.handover import At
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import JobStatus
 from drivetrain.core.picture.placed_graph import Graph
@@ -85,12 +88,12 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request; `values` and `restored` belong to "configure", `wanted` to "subscribe", `reader` and
-    `source` to "unsubscribe", all others but the first to changes.
+    `source` to "unsubscribe", `fragment` and `partitions` to "scale", all others but the first to changes.
     """
 
     ask: Literal[
         "change", "state", "give-up", "status", "history", "graph", "threads", "stop", "configure",
-        "subscribe", "unsubscribe",
+        "subscribe", "unsubscribe", "scale",
     ]  # fmt: skip
     proposal: str = ""
     against: int = 0
@@ -104,6 +107,8 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wanted: SubscriptionWanted | None = None
     reader: str = ""
     source: str | None = None
+    fragment: str = ""
+    partitions: int = 0
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -156,6 +161,35 @@ def ask_to_give_up(rundir: RunDirectory, number: int) -> None:
     Raises UserError when it is not on trial, and UnavailableError as `ask_change`.
     """
     ask(rundir, ControlRequest("give-up", number=number), ANSWERS_S)
+
+
+def ask_to_scale(rundir: RunDirectory, fragment: str, partitions: int) -> ScalingState:
+    """Have the application that runs in `rundir` divide the state of a fragment again; how that begins.
+
+    Raises why it refuses, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
+    """
+    return scaling_in(ask(rundir, ControlRequest("scale", fragment=fragment, partitions=partitions)).state)
+
+
+def wait_scaled(state: Callable[[], ChangeState], timeout_s: float | None = None) -> ScalingState:
+    """Wait until the scaling of an application has ended, or for `timeout_s`; returns how it stands then.
+
+    Raises what `state` raises when the application has ended.
+    """
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    waiting = threading.Event()
+    while not (now := scaling_in(state())).is_over:
+        if deadline_s is not None and time.monotonic() > deadline_s:
+            break
+        waiting.wait(_LOOK_S)
+    return now
+
+
+def scaling_in(state: ChangeState | None) -> ScalingState:
+    """The scaling of which an application tells."""
+    if state is None or state.scaling is None:
+        raise InternalError("an application does not say how a scaling stands")
+    return state.scaling
 
 
 def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscribed:

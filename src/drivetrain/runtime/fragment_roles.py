@@ -6,9 +6,11 @@ run them, and each must know with which version a fragment is compiled, even if 
 
 Design: all of it follows from the records of the versions and their outcomes (`graph_versions`).
 
-| a fragment | has a role with | until | |---|---|---| | of the version in force | that version | | | that the
-version on trial lacks | the version before | the trial is over | | that an outcome names | the version that
-has it | the outcome no longer names it: it has left |
+| a fragment | has a role with | until |
+|---|---|---|
+| of the version in force | that version | |
+| that the version on trial lacks | the version before | the trial is over |
+| that an outcome names | the version that has it | the outcome no longer names it: it has left |
 
 Called by executors and their application master.
 """

@@ -1,11 +1,11 @@
 """The versions of an application's graph, in its state directory: those that have run, and their outcomes.
 
-    <state directory>/versions/<number>           a `GraphVersion` as JSON, with a checksum <state
-    directory>/versions/<number>.graph     its graph with the user's code, to run it again <state
-    directory>/versions/<number>.outcome   how a change of the running application has ended <state
-    directory>/versions/<number>.stages    the stages of that change, and when it reached them <state
-    directory>/versions/proposed-<id>…     a version that was proposed and is not decided yet <state
-    directory>/versions/removing.lock      held while an outcome is amended
+    <state directory>/versions/<number>           a `GraphVersion` as JSON, with a checksum
+    <state directory>/versions/<number>.graph     its graph with the user's code, to run it again
+    <state directory>/versions/<number>.outcome   how a change of the running application has ended
+    <state directory>/versions/<number>.stages    the stages of that change, and when it reached them
+    <state directory>/versions/proposed-<id>…     a version that was proposed and is not decided yet
+    <state directory>/versions/removing.lock      held while an outcome is amended
 
 Design: the version in force is the newest that was not rolled back. So one file decides each step of a
 change: `<number>` puts a version in force, `<number>.outcome` may put the one before in force again. The code
@@ -211,7 +211,7 @@ class GraphVersions:
             version,
             number=number,
             made_at_ms=time.time_ns() // 1_000_000,
-            made_by=_user(),
+            made_by=user_name(),
             made_how=made_how,
             follows=0 if newest is None else newest.number,
         )
@@ -388,7 +388,8 @@ class GraphVersions:
         )
 
 
-def _user() -> str:
+def user_name() -> str:
+    """The user who runs this process; empty if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers

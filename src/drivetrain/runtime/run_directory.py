@@ -1,24 +1,26 @@
 """The state directory of one application, and whether a run continues an earlier one.
 
-    <state.dir>/<application>-<8 hex digits of its settings>/ application.json     name, settings, the shape
-        of its graph, its life, finished or not lock                 held by the process that runs it, or
-        shared by its executors prepared.json        for executors: the preparer of the application, and the
-        schemas of its channels; `prepared.lock` is held while it changes: see `preparation` control the
-        socket of the run: see `control_socket` last-run.json        how the last run ended, unless it was
-        killed: see `last_run` clearing             only while everything else is being deleted: the next run
-        completes that first fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and
-        its lock channels/<id>/       see `channel` lives/<n>/           fragments and channels of a life that
-        began with a replay: see `core.replay` stores/<id>/         messages of one-pass sources: a channel
-        for all lives sources/<id>/        what sources record about their messages, for all lives sinks/<id>/
-        the sinks' own notes, for all lives savepoints-wanted/   requests to the run: see
-        `checkpoints.savepoint_requests` late-messages/<id>.json  samples of late messages: see `late_samples`
+    <state.dir>/<application>-<8 hex digits of its settings>/
+        application.json     name, settings, the shape of its graph, its life, finished or not
+        lock                 held by the process that runs it, or shared by its executors
+        prepared.json        for executors: who prepared it, and channels' schemas: see `preparation`
+        control              the socket of the run: see `control_socket`
+        last-run.json        how the last run ended, unless it was killed: see `last_run`
+        clearing             only while everything else is being deleted: the next run completes that first
+        fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
+        channels/<id>/       see `channel`
+        lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
+        stores/<id>/         messages of one-pass sources: a channel for all lives
+        sources/, sinks/<id>/  what sources record about their messages, and sinks' own notes, for all lives
+        savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
+        late-messages/<id>.json  samples of late messages: see `late_samples`
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
-        versions/<n>         the graphs that have run here: see `graph_versions`
+        versions/<n>         the graphs that have run here: see `graph_versions`; and see `scalings`
 
 The settings are part of the name: the same command finds its state again, another input or output starts
 another application. application.json and prepared.json are durable files. A new life is prepared in its own
-directory, and begins with the one step that replaces application.json; files of earlier lives are deleted
-afterwards, at the latest by the next process that locks the directory.
+directory, and begins with the one step that replaces application.json; the next process that locks the
+directory deletes what is left of earlier ones.
 
 Invariants:
 
@@ -47,13 +49,14 @@ from typing import Any
 import msgspec
 
 from drivetrain.code.fingerprint import fingerprint
-from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
+from drivetrain.core.change.graph_version import GraphVersion, state_fits, state_shape, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
 from drivetrain.durable import sync, writing
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
+from drivetrain.runtime.checkpoints.divided_state import settle_all
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
@@ -189,6 +192,7 @@ class RunDirectory:
             if (self.path / "clearing").exists():
                 self.clear()
             self._end_other_lives()
+            settle_all(self.home / "fragments")
         except InputError:
             if not fresh:
                 self.release()
@@ -306,7 +310,7 @@ class RunDirectory:
 
     def refuse_another_graph(self, plan: Plan) -> None:
         """Raise `UserError` if the state here does not fit the graph; a prepared life has no state."""
-        if self._read() and self._aside is None and self.state_shape != state_shape(plan):
+        if self._read() and self._aside is None and not state_fits(self.state_shape, plan):
             raise UserError(
                 "the application's graph has changed, and its state does not fit",
                 where=self.app_id,

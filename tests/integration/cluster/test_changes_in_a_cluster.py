@@ -23,8 +23,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from drivetrain.cluster.client import connect
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.config import Config
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.errors import DrivetrainError, UnavailableError
 from whole_cluster import APP_MASTER, WholeCluster, drivetrain, wait_for, whole_cluster
@@ -49,6 +51,26 @@ MORE = """
 tapped = marked.filter("n >= 0", name="tapped").cut()
 tapped.with_columns(twice="n * 2", step="more").sink(sinks.json(place + "/more"), name="more_out")
 """
+PART = """
+from drivetrain import KeyedTask, ValueState, sinks
+
+class Numbered(KeyedTask):
+    key = "version"
+    output = "n bigint, version bigint, nth bigint"
+    count = ValueState(int)
+
+    def on_next(self, row):
+        self.count.set((self.count.get() or 0) + 1)
+        yield row.n, row.version, self.count.get()
+
+def attach(marked):
+    tapped = marked.filter("n >= 0", name="begin").cut().filter("n >= 0", name="tapped")
+    tapped.process(Numbered, name="more").sink(sinks.json("{place}/more"), name="more_out")
+
+def replace(stream):
+    return stream.filter("n >= -1")
+"""
+"""It numbers messages by a state. The filter before that is in the trunk of its query."""
 SILENT = """
 app.read(sources.json(place + "/none", schema="n bigint", watch=True), name="silent").sink(
     sinks.json(place + "/unused"), name="silent_out"
@@ -89,12 +111,12 @@ class Shop:
 
     def shown(self, sink: str = "out") -> list[tuple[int, int]]:
         """Each message that a sink has written, with the version that marked it."""
-        rows = [
-            json.loads(line)
-            for file in (self.place / sink).glob("*.json")
-            for line in file.read_text().splitlines()
-        ]
-        return sorted((row["n"], row["version"]) for row in rows)
+        return sorted(zip(self.rows(sink, "n"), self.rows(sink, "version"), strict=True))
+
+    def rows(self, sink: str, column: str) -> list[int]:
+        """A column of what a sink has written."""
+        files = sorted((self.place / sink).glob("*.json"))
+        return [json.loads(line)[column] for file in files for line in file.read_text().splitlines()]
 
     def kill_executor_of(self, fragment: str) -> None:
         """End the process of the executor that runs a fragment, and wait until all run elsewhere.
@@ -230,7 +252,7 @@ def flooded(ports: list[int]) -> Iterator[Callable[[], int]]:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     place = tmp_path_factory.mktemp("changing")
     (place / "in").mkdir()
-    with whole_cluster(place, masters=1, workers=2) as cluster:
+    with whole_cluster(place, masters=1, workers=2, console=True) as cluster:
         shop = Shop(cluster, place)
         accepted = cluster.submit(
             *(shop.write(1), "--detached", "--json", "--set", f"place={place}"),
@@ -244,9 +266,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def test_it_goes_over_to_other_code_while_its_queries_go_on(shop: Shop) -> None:
+    """The update is asked for through the console, by a command that knows no masters."""
     before, file, number = shop.attempts(), shop.write(2), shop.next_version()
+    assert shop.cluster.console is not None
+    through = ("--console", shop.cluster.console["entry"])
     with subprocess.Popen(
-        [*drivetrain(), "update", shop.app, file, "--json", "--timeout", "10 min"],
+        [*drivetrain(), "update", shop.app, file, "--json", "--timeout", "10 min", *through],
         cwd=shop.cluster.directory,
         env=shop.cluster.environment,
         stdout=subprocess.PIPE,
@@ -302,6 +327,43 @@ def test_beside_a_flood_of_strangers_it_processes_and_nothing_is_started_again(s
     assert shop.status()[0].epoch == epoch
 
 
+def test_a_client_through_the_console_asks_for_the_same(shop: Shop) -> None:
+    """Reads, configuration, a savepoint, stacks and a change back, of the real cluster by its console."""
+    assert shop.cluster.console is not None
+    direct, before, runs = shop.cluster.client, shop.attempts(), max(shop.expected.values())
+    with connect(Config.load(None, {}, {"client.console": shop.cluster.console["entry"]})) as client:
+        assert client.application("shop").app_id == shop.app
+        assert {one.name for one in client.workers()} == {one.name for one in direct.workers()}
+        assert [one.address for one in client.masters()] == shop.cluster.masters
+        view, status = client.status(shop.app)
+        assert status is not None
+        assert (view.app_id, {each.fragment for each in status.fragments}) == (shop.app, set(before))
+        known = (client.versions(shop.app), direct.versions(shop.app))
+        assert [each.versions.keys() for each in known] == [known[1].versions.keys()] * 2
+        [changed] = client.configure(shop.app, {"run.max-batch-bytes": "1 MiB"})
+        assert (changed.before, changed.after) == ("512 MiB", "1 MiB")
+        [restored] = direct.configure(shop.app, {}, ["run.max-batch-bytes"])
+        assert (restored.before, restored.after) == ("1 MiB", "512 MiB")
+        assert "stream execution thread" in client.threads(shop.app).java
+        assert {each.process for each in client.logs(shop.app)} == {
+            each.process for each in direct.logs(shop.app)
+        }
+        assert (client.savepoint(shop.app, None, "10 min") / "manifest.json").is_file()
+        number = shop.next_version()
+        back = begun(lambda: client.roll_back(shop.app, 1, "15 min"))
+        shop.wait_on_trial(number)
+        shop.feed(1)
+        assert back.result(LATE_S) == number
+        file = shop.write(runs)
+        again = begun(lambda: client.update(shop.app, file, timeout="15 min"))
+        shop.wait_on_trial(number + 1)
+        shop.feed(runs)
+        assert again.result(LATE_S) == number + 1
+    shop.wait_shown()
+    assert shop.attempts() == before, "no fragment was started again"
+    assert shop.outcomes()[-2:] == ["done", "done"]
+
+
 def test_what_does_not_compile_changes_nothing(shop: Shop) -> None:
     broken, before = Path(shop.write(4)), shop.outcomes()
     broken.write_text(broken.read_text().replace("marked.sink(", 'marked.filter("nothing > 1").sink('))
@@ -350,8 +412,23 @@ def come_and_go(
     shop: Shop, version: int, during_trial: Callable[[], None], leaving: Callable[[], None]
 ) -> None:
     """One more fragment starts, takes what comes from then on, and leaves; something befalls it twice."""
-    number, seen = shop.next_version(), len(shop.shown("more"))
-    update = shop.update(shop.write(version, more=MORE))
+
+    def come() -> Future[int]:
+        return shop.update(shop.write(version, more=MORE))
+
+    def go() -> Future[int]:
+        return shop.update(shop.write(version + 1))
+
+    come_by(shop, version, come, during_trial)
+    go_by(shop, version + 1, go, leaving)
+
+
+def come_by(
+    shop: Shop, version: int, come: Callable[[], Future[int]], during_trial: Callable[[], None]
+) -> None:
+    """A fragment comes by a change after which messages go through `version`."""
+    number, seen, start = shop.next_version(), len(shop.shown("more")), len(shop.expected)
+    update = come()
     shop.wait_on_trial(number, update)
     wait_for(lambda: "more" in shop.attempts(), "the fragment to start", LATE_S)
     during_trial()
@@ -359,19 +436,62 @@ def come_and_go(
     shop.feed(version, 7)
     assert update.result(LATE_S) == number
     shop.wait_shown()
-    taken = sorted((n, v) for n, v in shop.expected.items() if v == version)
+    taken = sorted((n, v) for n, v in shop.expected.items() if n >= start)
     wait_for(lambda: len(shop.shown("more")) >= seen + len(taken), "all messages in the new sink", LATE_S)
-    update = shop.update(shop.write(version + 1))
-    shop.wait_on_trial(number + 1, update)
-    shop.feed(version + 1)
-    assert update.result(LATE_S) == number + 1
+    assert [row for row in shop.shown("more") if row[0] >= start] == taken, "every message once"
+
+
+def go_by(shop: Shop, version: int, go: Callable[[], Future[int]], leaving: Callable[[], None]) -> None:
+    """The fragment leaves by a change after which messages go through `version`; it takes none of them."""
+    number, before = shop.next_version(), shop.shown("more")
+    update = go()
+    shop.wait_on_trial(number, update)
+    shop.feed(version)
+    assert update.result(LATE_S) == number
     leaving()
-    shop.feed(version + 1)
+    shop.feed(version)
     wait_for(lambda: "more" not in shop.attempts(), "the fragment to leave", LATE_S)
     shop.wait_shown()
-    assert [row for row in shop.shown("more") if row[1] == version] == taken, "every message once"
+    assert shop.shown("more") == before, "nothing twice, and nothing new"
     assert not list((shop.place / "state").glob("*/fragments/more"))
     assert shop.outcomes()[-2:] == ["done", "done"]
+
+
+def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -> None:
+    """In between its query restarts alone, for another filter before its state, which it keeps."""
+    part, runs = shop.place / "more.py", max(shop.expected.values())
+    part.write_text(PART.format(place=shop.place))
+
+    def attach() -> int:
+        given = ("attach", shop.app, str(part), "--to", "marked", "--json", "--timeout", "15 min")
+        changed = shop.cluster.command(*given)
+        assert changed.returncode == 0, changed.stderr
+        shown = json.loads(changed.stdout)
+        fates = {change["id"]: change["fate"] for change in shown["changes"]}
+        assert fates["begin"] == fates["more"] == fates["more_out"] == "started", fates
+        assert fates["out"] == "kept"
+        return int(shown["change"]["version"])
+
+    def remove() -> int:
+        return shop.cluster.client.remove(shop.app, "begin", timeout="15 min")
+
+    start = len(shop.expected)
+    come_by(shop, runs, lambda: begun(attach), lambda: None)
+    before, number = shop.attempts(), shop.next_version()
+    dry = shop.cluster.command("replace", shop.app, "tapped", str(part), "--dry-run", "--json")
+    assert {c["fate"] for c in json.loads(dry.stdout)["changes"]} == {"kept", "restarted"}, dry.stdout
+    replaced = begun(lambda: shop.cluster.client.replace(shop.app, "tapped", str(part), timeout="15 min"))
+    shop.wait_on_trial(number, replaced)
+    shop.feed(runs)
+    assert replaced.result(LATE_S) == number
+    shop.wait_shown()
+    wait_for(lambda: len(shop.shown("more")) >= len(shop.expected) - start, "the query that follows", LATE_S)
+    assert sorted(shop.rows("more", "nth")) == list(range(1, len(shop.expected) - start + 1)), "its state"
+    assert shop.attempts() == before, "no attempt was started again"
+    go_by(shop, runs, lambda: begun(remove), lambda: None)
+    refused = shop.cluster.command("remove", shop.app, "begin", "--yes")
+    assert refused.returncode == 2
+    assert "the application has no processor begin" in refused.stderr
 
 
 @pytest.mark.nightly("simulated by test_attempts_under_faults")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -75,9 +76,12 @@ class Shell:
         )
         return done.returncode, done.stdout, done.stderr
 
-    def local(self, *more: object, **environ: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    def local(
+        self, *more: object, console: bool = False, **environ: str
+    ) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         """A cluster with what it said of itself."""
-        process = self.start("local", "--json", "--no-console", "--port", free_port(), *more, **environ)
+        wanted = ("--console", "--set", f"console.port={free_port()}") if console else ("--no-console",)
+        process = self.start("local", "--json", *wanted, "--port", free_port(), *more, **environ)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, (self.directory / "stderr").read_text()
@@ -101,10 +105,38 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     until(lambda: left(tmp_path) == [], "no process is left by the test")
 
 
+def workers_come_and_go(told: dict[str, Any]) -> None:
+    """The console adds a worker, and removes one that was there."""
+    token = {"Authorization": f"Bearer {told['console']['token']}"}
+    api = f"{told['console']['address'].rstrip('/')}/api/v1"
+    with httpx.Client(headers=token, timeout=DEADLINE_S) as http:
+
+        def ended(begun: httpx.Response) -> dict[str, Any]:
+            assert begun.status_code == 202, begun.text
+            where = f"{api}/operations/{begun.json()['operation_id']}"
+            until(lambda: http.get(where).json()["state"] != "running", "the operation ends")
+            return dict(http.get(where).json())
+
+        added = ended(http.post(f"{api}/workers"))
+        assert (added["state"], added["result"]) == ("succeeded", {"worker": "worker-3"}), added
+        found = http.get(f"{api}/workers").json()
+        assert [(one["name"], one["slots"]) for one in found["workers"]] == [
+            ("worker-1", 3),
+            ("worker-2", 3),
+            ("worker-3", 3),
+        ]
+        assert found["local"] == ["worker-1", "worker-2", "worker-3"]
+        assert http.delete(f"{api}/workers/worker-9").json()["code"] == "not-found"
+        removed = ended(http.delete(f"{api}/workers/worker-1"))
+        assert (removed["state"], removed["app_id"]) == ("succeeded", None), removed
+        assert http.get(f"{api}/workers").json()["local"] == ["worker-2", "worker-3"]
+    until(lambda: not psutil.pid_exists(told["processes"][1]["pid"]), "the worker that was removed is gone")
+
+
 def test_a_local_cluster_is_found_says_who_dies_and_ends_without_a_trace(shell: Shell) -> None:
-    process, told = shell.local("--masters", 1, "--workers", 2, "--slots", 3)
-    assert [one["name"] for one in told["processes"]] == ["master-1", "worker-1", "worker-2"]
-    for one in told["processes"]:
+    process, told = shell.local("--masters", 1, "--workers", 2, "--slots", 3, console=True)
+    assert [one["name"] for one in told["processes"]] == ["master-1", "worker-1", "worker-2", "console"]
+    for one in told["processes"][:3]:
         assert psutil.Process(one["pid"]).memory_info().rss < 80 * 2**20, one
 
     code, out, err = shell.run("apps", "--json")  # nobody says where the masters are, nor the secret
@@ -123,9 +155,12 @@ def test_a_local_cluster_is_found_says_who_dies_and_ends_without_a_trace(shell: 
     config = shell.directory / ".drivetrain" / "cluster.toml"
     assert shell.run("apps", "--config", config, cwd=elsewhere)[0] == 0
 
+    workers_come_and_go(told)
     os.kill(told["processes"][2]["pid"], signal.SIGKILL)
     until(lambda: "worker-2 has ended (exit code -9)" in shell.stderr, "the death is told")
     assert process.poll() is None
+
+    assert "worker-1 has ended" not in shell.stderr, "it was asked to"
 
     process.send_signal(signal.SIGINT)
     assert process.wait(DEADLINE_S) == 0

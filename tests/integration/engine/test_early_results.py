@@ -31,6 +31,7 @@ def application(drive: Harness) -> Application:
     counts = windowed.aggregate(step="counts", n=agg.count(), total=agg.sum("n"))
     drive.sink(counts, "final")
     drive.sink(counts.early.with_columns(is_early=lit(True)), "early")
+    drive.sink(counts.early_every("200 ms"), "seldom")
     return app
 
 
@@ -54,6 +55,9 @@ def check(drive: Harness) -> None:
     assert all(max(Counter(results).values()) == 1 for results in early.values()), (
         "each count is emitted once"
     )
+    seldom = groups(drive.rows("seldom"))
+    assert {group: max(results) for group, results in seldom.items()} == finals
+    assert all(max(Counter(results).values()) == 1 for results in seldom.values())
 
 
 @pytest.mark.nightly("test_operators_in_a_test_run, without a death")

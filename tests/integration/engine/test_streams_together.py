@@ -29,9 +29,20 @@ def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
     stream = events(app, [(at(1), "a", 1), (at(2), "c", 2), (at(3), "b", 3)], SCHEMA).select("key", "n")
     drive.sink(stream.join(names, on="key"), "inner")
     drive.sink(stream.join(names, on="key", how="left"), "left")
+    twice = app.table(
+        sources.items([("a", 7), ("a", 8), (None, 9)], schema="key string, n bigint"), name="twice"
+    )
+    timed = events(app, [(at(1), "a", 1), (at(2), None, 2), (at(3), "b", 3)], SCHEMA).select("n", "key")
+    drive.sink(timed.join(twice, on="key", how="semi").window(windows.tumbling("1 s")).count(), "matched")
+    drive.sink(timed.join(twice, on="key", how="semi"), "semi")
+    drive.sink(timed.join(twice, on="key", how="anti"), "anti")
     drive.run(app)
     assert [(r["key"], r["name"]) for r in drive.rows("inner")] == [("a", "Alpha"), ("b", "Beta")]
     assert Counter(r["name"] for r in drive.rows("left")) == Counter(["Alpha", "Beta", None])
+    # Each message once, whatever the number of matches, with its own columns in their order; null has none.
+    assert [list(r.items()) for r in drive.rows("semi")] == [[("n", 1), ("key", "a")]]
+    assert [list(r.values()) for r in drive.rows("anti")] == [[2, None], [3, "b"]]
+    assert [r["count"] for r in drive.rows("matched")] == [1]
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])

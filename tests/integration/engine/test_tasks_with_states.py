@@ -51,6 +51,41 @@ class Recent(KeyedTask[Any, tuple[str, str, int, list[int], int]]):
         yield key, "timer", at_ms, self.recent.get(), len(self.kinds)
 
 
+class RecentLater(Recent):
+    """The same with other states: a timer is noted as text, and kinds are numbers."""
+
+    version = 2
+    fails = False
+    recent = ListState(str, ttl=f"{TTL} ms")  # type: ignore[assignment]
+    kinds = MapState(int, int)  # type: ignore[assignment]
+    until = ValueState(str)  # type: ignore[assignment]
+
+    @classmethod
+    def migrate(cls, version: int, states: dict[str, Any]) -> dict[str, Any]:
+        if cls.fails:
+            raise ValueError("not these")
+        recent = [str(n) for n in states.get("recent", ())]
+        kinds = {int(kind): n for kind, n in states["kinds"].items()}
+        return {"recent": recent, "kinds": kinds, "until": str(states["until"])}
+
+    def on_next(self, event: Any) -> Iterator[tuple[str, str, int, list[int], int]]:
+        self.recent.append(str(event.n))
+        self.kinds[event.n % 3] = event.n
+        before = self.until.get()
+        if before is not None:
+            self.cancel_timer(int(before))
+        self.until.set(str(event.ms + DELAY))
+        self.set_timer(event.ms + DELAY)
+        yield event.key, "next", event.ms, list(map(int, self.recent)), len(self.kinds)
+
+    def on_timer(self, key: str, at_ms: int) -> Iterator[tuple[str, str, int, list[int], int]]:
+        yield key, "timer", at_ms, list(map(int, self.recent)), len(self.kinds)
+
+
+class Unmigrated(RecentLater):
+    fails = True
+
+
 def wanted(made: list[Event]) -> list[tuple[Any, ...]]:
     """The same by a loop over sorted messages."""
     found: list[tuple[Any, ...]] = []
@@ -68,7 +103,7 @@ def wanted(made: list[Event]) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-def application(drive: Harness, made: list[Event]) -> Application:
+def application(drive: Harness, made: list[Event], task: type[Recent] = Recent) -> Application:
     """Reads a file in each batch."""
     directory: Path = drive.directory / "in"
     directory.mkdir(exist_ok=True)
@@ -79,7 +114,7 @@ def application(drive: Harness, made: list[Event]) -> Application:
         pq.write_table(pa.table(columns, names=["ts", "key", "n", "ms"]), directory / f"{i:03}.parquet")
     app = Application("recent")
     read = app.read(sources.parquet(directory, event_time="ts", max_disorder="2 s"), name="read")
-    drive.sink(read.process(Recent, name="recent").with_columns(ts=timestamp()))
+    drive.sink(read.process(task, name="recent").with_columns(ts=timestamp()))
     return app
 
 
@@ -98,30 +133,41 @@ def test_results_do_not_depend_on_disorder_and_batches(drive: Harness, batch: st
 
 def test_results_are_the_same_though_the_run_dies(drive: Harness) -> None:
     made = events(2)
-    for point, times in [(CrashPoint.AFTER_SINK, 2), (CrashPoint.BEFORE_COMMIT, 2)]:
-        left = [times]
 
-        def die(at_point: CrashPoint, of: CrashPoint = point, left: list[int] = left) -> None:
-            left[0] -= at_point is of
+    def dies(point: CrashPoint, task: type[Recent]) -> None:
+        left = [2]
+
+        def die(at_point: CrashPoint) -> None:
+            left[0] -= at_point is point
             if left[0] == 0:
                 raise RuntimeError("died")
 
         with armed(die), pytest.raises(Exception, match="died"):
-            drive.run(application(drive, made), run__max_batch_bytes="1 KiB")
+            drive.run(application(drive, made, task), run__max_batch_bytes="1 KiB")
+
+    dies(CrashPoint.AFTER_SINK, Recent)
+    dies(CrashPoint.BEFORE_COMMIT, Recent)
     app = application(drive, made)
     # What it had kept when it died can be asked for: each key has had no more messages than there are.
     numbers = {key: [n for _, k, n in sorted(made) if k == key] for _, key, _ in made}
     before = state(app, "recent", drive.config()).items()
     assert before
     assert all(set(kept.value["recent"]) <= set(numbers[kept.key]) for kept in before)
-    drive.run(app, run__max_batch_bytes="1 KiB")
+    # Another version of the Task goes on with these states; one that cannot has not changed them.
+    with pytest.raises(UserError, match=r"cannot be migrated from version 1(.|\n)*ValueError: not these"):
+        drive.run(application(drive, made, Unmigrated))
+    assert state(app, "recent", drive.config()).items() == before
+    dies(CrashPoint.BEFORE_COMMIT, RecentLater)
+    with pytest.raises(UserError, match="states are of a newer version"):
+        drive.run(app)
+    drive.run(application(drive, made, RecentLater), run__max_batch_bytes="1 KiB")
     assert found(drive) == wanted(made)
     asked = state(app, "recent", drive.config())
     assert {kept.key: kept.value["kinds"] for kept in asked.items()} == {
-        key: {str(rest): [n for n in ns if n % 3 == rest][-1] for rest in {n % 3 for n in ns}}
+        key: {rest: [n for n in ns if n % 3 == rest][-1] for rest in {n % 3 for n in ns}}
         for key, ns in numbers.items()
     }
-    assert asked.get("k0")["until"] == max(ms for ms, key, _ in made if key == "k0") + DELAY
+    assert asked.get("k0")["until"] == str(max(ms for ms, key, _ in made if key == "k0") + DELAY)
     assert asked.get("another") is None
     with pytest.raises(UserError, match="only be queried for its current states"):
         asked.get("k0", at=0)

@@ -305,6 +305,8 @@ class Drawing:
             (self.draw.choice(keys), self.draw.randrange(10)) for _ in range(self.draw.randint(1, 4))
         )
         how: Any = self.draw.choice(["inner", "left"])
+        if self._one_of(4) > 1:
+            how = {"inner": "semi", "left": "anti"}[how]
         return TableJoin(inputs=(first,), cut=cut, how=how, table=table, refreshed=self._one_of(3) == 1)
 
     def _task(self, first: int, cut: bool) -> Step | None:

@@ -327,6 +327,9 @@ def _with_table(step: TableJoin, messages: Sequence[Message]) -> list[Message]:
     made = []
     for m in messages:
         matches = [more for key, more in step.table if key is not None and key == m.key]
+        if step.how in ("semi", "anti"):
+            made += [Message(m.ts, m.key, m.n)] if bool(matches) == (step.how == "semi") else []
+            continue
         for more in matches or ([0] if step.how == "left" else []):
             made += [Message(m.ts, m.key, None if m.n is None else m.n + more)]
     return made

@@ -35,4 +35,5 @@ def table_join_lines(i: int, first: str, step: TableJoin, kind: str) -> list[str
         rows, refresh = f"rows{i}", ', refresh="300 ms"'
     made = f'app.table(sources.items({rows}, schema="key {kind}, m bigint"), name="table{i}"{refresh})'
     joined = f'{first}.join(s{i}_table, on="key", how="{step.how}", name="step{i}")'
-    return [*lines, f"s{i}_table = {made}", f's{i} = {joined}.select("key", n="n + coalesce(m, 0)")']
+    n = '"n"' if step.how in ("semi", "anti") else 'n="n + coalesce(m, 0)"'
+    return [*lines, f"s{i}_table = {made}", f's{i} = {joined}.select("key", {n})']

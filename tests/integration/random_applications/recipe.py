@@ -201,7 +201,7 @@ class Match(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class TableJoin(Step):
-    how: Literal["inner", "left"]
+    how: Literal["inner", "left", "semi", "anti"]
     table: tuple[tuple[Any, int], ...]
     refreshed: bool = False
     """Whether a function gives the rows, again and again."""

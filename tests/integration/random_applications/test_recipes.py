@@ -100,6 +100,7 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
         True,
         False,
     }
+    assert {("TableJoin", how) for how in ("inner", "left", "semi", "anti")} <= steps
     windows = [step for made in known for step in made.steps if isinstance(step, Window)]
     assert {w.kind for w in windows if w.as_sql} == {"tumbling", "sliding", "session", "everything"}
     sinks = {sink.kind for made in known for sink in made.sinks}
@@ -129,6 +130,16 @@ def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
     drawn = {CrashPoint(point) for made in known for point, _ in made.crashes}
     assert drawn >= {*KILLED_POINTS}
     assert not drawn & {*OF_CHANGES}
+
+
+def test_every_kind_of_step_is_drawn_for_applications_that_are_killed() -> None:
+    steps = [step for seed in range(300) for step in killed_recipe_of(seed).steps]
+    kinds = {(type(step).__name__, getattr(step, "how", "")) for step in steps}
+    assert kinds >= {("Match", how) for how in ("pair", "absent", "repeated")}
+    assert kinds >= {("Keyed", how) for how in ("earlier", "pauses")}
+    assert kinds >= {("TableJoin", how) for how in ("inner", "left", "semi", "anti")}
+    assert {"AsOfJoin", "Early", "Repartition", "Sample", "Top"} <= {name for name, _ in kinds}
+    assert {step.refreshed for step in steps if isinstance(step, TableJoin)} == {True, False}
 
 
 def test_applications_with_silent_inputs_die_at_every_point_of_a_checkpoint() -> None:

@@ -36,6 +36,33 @@ def test_early_results_are_a_query_of_their_own_beside_the_window() -> None:
     assert (shown.how, shown.text) == ("native", "so far, count=count() by item in tumbling(1 h)")
 
 
+def test_early_results_in_intervals_wait_behind_a_channel_of_their_own() -> None:
+    app, stream = sales()
+    hourly = stream.filter("item <> ''").window(windows.tumbling("1 h")).count(name="hourly")
+    slow = hourly.early_every("10 s")
+    hourly.sink(sinks.none(), name="out")
+    slow.sink(sinks.none(), name="screen")
+    assert (slow.id, hourly.early_every("10000 ms").id) == ("hourly-early", "hourly-early")
+    made = plan(app.graph())
+    assert made.fragment_of("hourly-early").trunk == ("hourly-early",)
+    channel = next(c for c in made.channels if c.consumer_fragment == "hourly-early")
+    assert (channel.producer, channel.why) == (
+        "filter",
+        "hourly-early waits between its batches, so messages wait in front of it",
+    )
+    assert (
+        made.operators["hourly-early"].text
+        == "so far every 10 s, count=count() by everything in tumbling(1 h)"
+    )
+
+
+@pytest.mark.parametrize("interval", ["0 s", "99 ms", "soon"])
+def test_an_interval_is_long_enough_for_a_batch(interval: str) -> None:
+    _, stream = sales()
+    with pytest.raises(GraphError, match=r"interval needs a length|cannot read every"):
+        stream.window(windows.tumbling("1 h")).count().early_every(interval)
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [

@@ -73,6 +73,11 @@ def test_a_statement_without_groups_is_one_native_processor() -> None:
             ["newest=max(timestamp()) by h in global"],
         ),
         (
+            """SELECT item LIKE ANY ('a%') AS short, any(price > 3) AS dear
+               FROM this GROUP BY item LIKE ANY ('a%')""",
+            ["dear=any(price > 3) by short in global"],
+        ),
+        (
             "SELECT max(price) AS dearest, date(sold) AS day FROM this GROUP BY date(sold)",
             ["dearest=max(price) by day in global", "dearest, day"],
         ),
@@ -177,6 +182,7 @@ def test_text_that_spark_cannot_read_is_refused_with_its_place(statement: str, m
         "SELECT * EXCEPT (price) FROM this",
         "SELECT window, limit, this.offset FROM this",
         "SELECT 'ORDER BY timestamp()' AS text FROM `this` t WHERE t.item LIKE '%JOIN%'",
+        "SELECT item LIKE ANY ('a%', 'b%') AS short, item NOT ILIKE SOME ('c%') AS other FROM this",
         "SELECT extract(hour FROM sold) AS h, trim(both 'x' FROM item) AS t FROM this",
     ],
 )

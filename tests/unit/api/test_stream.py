@@ -179,6 +179,8 @@ def test_a_task_is_made_by_its_class_or_by_a_function(lines: Stream[Any]) -> Non
         (lambda s, t: s.join(t, on="a", how="outer"), "no such join with a table"),
         (lambda s, t: s.join(t, on="a", how="full"), "no such join with a table"),
         (lambda s, t: s.join(s, on="a", within="1 s", how="outer"), "no such join with a stream"),
+        (lambda s, t: s.join(s, on="a", within="1 s", how="semi"), "no such join with a stream"),
+        (lambda s, t: s.join_as_of(s, on="a", how="semi"), "no such join as of a time"),
         (lambda s, t: s.event_time("t", max_disorder="5"), "cannot read max_disorder"),
         (lambda s, t: s.deduplicate("a", within="x"), "cannot read within"),
         (lambda s, t: s.sink(sources.text("/in")), "not a sink"),

@@ -20,6 +20,7 @@ from drivetrain.cluster.messages.changing import (
     ChangeStands,
     ConfigurationChanged,
     GiveUpChange,
+    GraphEdit,
     StoredVersion,
     Versions,
 )
@@ -131,9 +132,9 @@ def test_plan_shows_what_update_does(shop: Shop, command: Callable[..., Result])
     assert dry.stdout == compared.stdout
     assert shop.asked == []
     Path("new.py").write_text(SHOP.replace("item string, n", "n"))
-    refused = command("update", "shop", "new.py", "--yes", *given)
-    assert refused.exit_code == 2
-    assert "orders after a stop" in " ".join(refused.stdout.split())
+    restarts = command("update", "shop", "new.py", "--dry-run", *given)
+    assert restarts.exit_code == 0
+    assert "orders restarted" in " ".join(restarts.stdout.split())
     Path("new.py").write_text(SHOP.replace('"shop"', '"shops"'))
     other = command("update", "shop", "new.py", "--yes", *given)
     assert other.exit_code == 2
@@ -211,3 +212,55 @@ def test_configuration_keys_change_without_a_file(shop: Shop, command: Callable[
     result = command("update", "shop", "--set", "run.delivery=at most once", *at)
     assert "cannot change while the application runs" in result.stderr
     assert len(shop.asked) == asked
+
+
+PART = """
+from drivetrain import sinks
+
+def attach(orders):
+    orders.filter("n > 100", name="huge").sink(sinks.json("huge"), name="huge_out")
+"""
+
+
+def test_an_edit_is_made_by_an_executor_shown_and_then_asked_for(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    Path("part.py").write_text(PART)
+    more = 'orders.filter("n > 100", name="huge").sink(sinks.json("huge"), name="huge_out")\n'
+    made = ChangeStands(ChangeState(2), None, version(0, SHOP + more))
+    shop.answers(made, TRIAL, TRIAL, DONE)
+    masters = ("--masters", shop.cluster.masters)
+    result = command("attach", "shop", "part.py", "--to", "orders", "--yes", *masters)
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "huge started it gets messages" in text, text
+    assert "version 3 is in force" in text
+    looked, changed = shop.asked
+    assert isinstance(looked, ChangeGraph)
+    assert looked.only_makes
+    assert looked.code is not None
+    assert looked.code.file == "part.py"
+    assert changed == msgspec.structs.replace(looked, only_makes=False)
+    assert changed.edit == GraphEdit("attach", "orders")
+
+
+def test_a_file_without_the_function_is_refused_before_anything_is_sent(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    Path("part.py").write_text(PART.replace("def attach", "def join"))
+    masters = ("--masters", shop.cluster.masters)
+    result = command("replace", "shop", "large", "part.py:attach", "--yes", *masters)
+    assert result.exit_code == 2
+    assert "the file has no function attach" in " ".join(result.stderr.split())
+    assert shop.asked == []
+
+
+def test_what_is_wrong_with_an_edit_is_told_as_it_is(shop: Shop, command: Callable[..., Result]) -> None:
+    wrong = ErrorView("user-error", "the application has no processor lrge", remedy="perhaps large")
+    refused = ChangeStands(ChangeState(2), wrong)
+    shop.answers(refused)
+    result = command("remove", "shop", "lrge", "--yes", "--masters", shop.cluster.masters)
+    assert result.exit_code == 2
+    assert "perhaps large" in result.stderr
+    [looked] = shop.asked
+    assert looked == ChangeGraph(2, edit=GraphEdit("remove", "lrge"), only_makes=True)

@@ -249,7 +249,7 @@ def test_a_stream_ends_when_its_token_is_removed(console: ConsoleInThread) -> No
 
 def test_guests_have_no_logs_and_users_follow_them_to_the_end(console: ConsoleInThread) -> None:
     running(console)
-    hostile = b"<img src=x>\x1b[2J\xff\n" + b"y" * 300_000 + b"\n"
+    hostile = b"<img src=x>\x1b[2J\xff\n" + b"y" * 10_000_000 + b"\n"
     console.cluster.worker("w1", {"executor-1": hostile})
     console.world.change("wc-1", state=ApplicationState.SUCCEEDED)
     http = console.client_of(Role.USER)

@@ -187,6 +187,15 @@ def test_a_stop_is_passed_on_and_the_operation_ends_with_the_run(
     assert (now["state"], now["result"]) == ("succeeded", {"state": "killed"})
 
 
+def test_keys_are_changed_by_the_run(console: ConsoleInThread, state: RunDirectory) -> None:
+    with running(state) as asked:
+        answer = console.http.post(
+            f"{V1}/applications/shop/configuration", json={"values": {"run.batch-target": "2 s"}}
+        )
+        assert (answer.status_code, answer.json()) == (200, {"changed": []})
+        assert ControlRequest("configure", values={"run.batch-target": "2 s"}) in asked
+
+
 @pytest.mark.parametrize(
     "request_of",
     [

@@ -15,8 +15,10 @@ from drivetrain import Application, agg, sinks, sources, windows
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.changing import (
+    ChangeConfiguration,
     ChangeGraph,
     ChangeStands,
+    ConfigurationChanged,
     GiveUpChange,
     StoredVersion,
     Versions,
@@ -30,6 +32,7 @@ from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.graph_versions import Ending, GraphVersions
+from drivetrain.runtime.running_config import ChangedValue
 
 PATH = "/api/v1/applications/shop/versions"
 
@@ -252,3 +255,24 @@ def test_an_upload_that_an_application_of_the_cluster_cannot_take_is_refused(
     console.world.change("shop-1", state=ApplicationState.KILLED)
     assert http.post(CHANGES, params=params, content=CHANGED).status_code == 409
     assert changing == []
+
+
+def test_keys_are_changed_by_the_application_master_and_what_is_different_is_answered(
+    console: ConsoleInThread, kept: GraphVersions, asked: list[Message]
+) -> None:
+    path = "/api/v1/applications/shop/configuration"
+    changed = (ChangedValue("run.batch-target", "1 s", "2 s"),)
+    app_master = console.world.applications["shop-1"].app_master
+    assert app_master is not None
+    app_master.tell(ConfigurationChanged(changed))
+    body = {"values": {"run.batch-target": "2 s"}, "restore": ["checkpoint.interval"]}
+    answer = console.http.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"changed": [{"key": "run.batch-target", "before": "1 s", "after": "2 s"}]}
+    assert ChangeConfiguration({"run.batch-target": "2 s"}, ("checkpoint.interval",)) in asked
+    for wrong in ({}, {"values": {"state.dir": "/tmp"}}, {"restore": ["run.batch-targe"]}, {"value": {}}):
+        refused = console.http.post(path, json=wrong)
+        assert (refused.status_code, bool(refused.json()["remedy"])) == (400, True), refused.text
+    assert console.client_of(Role.GUEST).post(path, json=body).status_code == 403
+    console.world.change("shop-1", state=ApplicationState.KILLED)
+    assert console.http.post(path, json=body).status_code == 409

@@ -14,13 +14,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 import pytest
 from console_in_thread import SLOW_S, ConsoleInThread, scripted
-from test_reading import running
+from test_reading import HOSTILE, running
 
 from drivetrain.cluster.messages.applications import ApplicationState, Kill, Restart, Submit
 from drivetrain.console.access.roles import Role
 from drivetrain.console.handlers.uploads import MOST_UPLOADS
+
+ROOT = Path(__file__).resolve().parents[3]
 
 world = scripted.world
 
@@ -69,6 +72,27 @@ def test_an_upload_is_planned_without_being_submitted(console: ConsoleInThread) 
         assert box["x"] + box["width"] <= graph["width"]
     assert all(line["path"].startswith("M") for line in graph["lines"])
     assert console.world.count(Submit) == 0
+
+
+def test_a_custom_application_is_planned_submitted_and_shown(console: ConsoleInThread) -> None:
+    """One with an application master of its own: it has settings and no graph, and shows what it printed."""
+    content = (ROOT / "examples" / "distributed_shell.py").read_bytes()
+    query = {"file": "distributed_shell.py", "set": ["command=uptime"]}
+    planned = console.http.post("/api/v1/plans", params=query, content=content).json()
+    assert (planned["name"], planned["graph"]) == ("distributed_shell", None)
+    assert {one["name"]: one["value"] for one in planned["settings"]}["command"] == "uptime"
+    done = console.http.post("/api/v1/applications", params=query, content=content)
+    assert done.status_code == 201, done.text
+    app_id = done.json()["app_id"]
+    status = msgspec.structs.replace(world.status_of(app_id), printed=HOSTILE)
+    app_master = console.cluster.app_master(status)
+    console.world.change(app_id, state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
+    path = f"/api/v1/applications/{app_id}"
+    shown = console.http.get(path).json()
+    assert shown["app_master"] == "distributed_shell:Shell"
+    assert shown["job"]["printed"] == HOSTILE
+    assert console.client_of(Role.GUEST).get(path).json()["job"]["printed"] == ""
+    assert console.http.get(f"{path}/graph").json()["code"] == "not-found"
 
 
 def test_the_file_of_an_upload_runs_once(console: ConsoleInThread, tmp_path: Path) -> None:

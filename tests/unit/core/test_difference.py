@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import msgspec
 from graph_shapes import aggregate, filter_, graph, graphs, map_, node, read, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drivetrain import Application, KeyedTask, ValueState, sinks, sources
 from drivetrain.api import col, windows
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import EventTime, JoinStream, Operation
@@ -20,7 +22,7 @@ from drivetrain.core.change.difference import (
     live_change,
     touched,
 )
-from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
+from drivetrain.core.change.graph_version import GraphVersion, shapes_fit, state_fits, state_shape, version_of
 from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.core.plan.planner import plan
 
@@ -189,7 +191,7 @@ def test_a_version_survives_json_and_lines_do_not_make_another_graph(any_graph: 
     assert dataclasses.is_dataclass(difference(made, again))
 
 
-def test_code_of_a_trunk_and_of_a_table_that_it_reads_changes_only_after_a_stop() -> None:
+def test_code_of_a_trunk_and_of_a_table_that_it_reads_restarts_the_query() -> None:
     def by(id: str) -> GraphVersion:
         made = version(shop())
         record = made.processors[id]
@@ -201,9 +203,6 @@ def test_code_of_a_trunk_and_of_a_table_that_it_reads_changes_only_after_a_stop(
     assert "its state stays" in next(change.why for change in of_state.changes if change.id == "counted")
     assert live_change(version(shop()), by("counted")).restarts == ("counted",)
     assert live_change(version(shop()), by("shown")).restarts == ()
-    in_cluster = difference(version(shop()), by("counted"), in_cluster=True)
-    assert [change.id for change in in_cluster.after_stop] == ["counted"]
-    assert "part of the running query of counted; its state stays" in in_cluster.after_stop[0].why
     assert difference(version(shop()), by("shown")).after_stop == ()
     assert touched(version(shop()), by("shown")) == {"counted"}
     assert has_same_trunk(version(shop()), by("shown"), "counted")
@@ -260,3 +259,65 @@ def test_a_fragment_is_touched_by_what_is_in_it_and_not_by_lines() -> None:
     lines = {id: msgspec.structs.replace(record, line="else.py:1") for id, record in moved.processors.items()}
     assert touched(version(shop()), msgspec.structs.replace(moved, processors=lines)) == frozenset()
     assert touched(version(shop()), version(shop(node("more", write(), "counted")))) == {"counted"}
+
+
+def keyed(task: type[KeyedTask[Any, Any]], name: str = "counted") -> GraphVersion:
+    app = Application("keyed")
+    stream = app.read(sources.csv("in/", schema="item string, at timestamp", event_time="at"), name="read")
+    stream.process(task, name=name).sink(sinks.none(), name="out")
+    return version_of(plan(app.graph()), kind_of)
+
+
+def test_states_of_a_keyed_task_fit_those_of_a_later_version_with_the_same_key() -> None:
+    class First(KeyedTask[Any, str]):
+        key: Any = "item"
+        output = "item string"
+        n: Any = ValueState(int)
+
+        def on_next(self, message: Any) -> list[str]:
+            return []
+
+        @classmethod
+        def migrate(cls, version: int, states: dict[str, Any]) -> dict[str, Any]:
+            return states
+
+    class Other(First):
+        n = ValueState(str)
+
+    class Second(Other):
+        version = 2
+
+    class Reordered(Second):
+        version = 3
+        in_order = True
+
+    found = difference(keyed(First), keyed(Second))
+    [change] = [change for change in found.changes if change.id == "counted"]
+    assert change.fate is Fate.AFTER_STOP
+    assert "the states of counted are migrated when it is run again" in change.why
+    assert "a higher version of the Task" in difference(keyed(First), keyed(Other)).refused[0].why
+    for old, new in [(First, Other), (Second, First), (Second, Reordered)]:
+        assert difference(keyed(old), keyed(new)).refused
+        assert not shapes_fit(keyed(old).shape_of("counted"), keyed(new).shape_of("counted"))
+
+
+def test_the_interval_of_early_results_is_no_part_of_their_state() -> None:
+    def early(every: str) -> GraphVersion:
+        app = Application("early")
+        stream = app.read(sources.csv("in/", schema="at timestamp", event_time="at"), name="read")
+        hourly = stream.window(windows.tumbling("1 h")).count(name="hourly")
+        hourly.sink(sinks.none(), name="out")
+        hourly.early_every(every).sink(sinks.none(), name="screen")
+        return version_of(plan(app.graph()), lambda operation: str(operation.described))
+
+    found = difference(early("10 s"), early("1 min"))
+    assert not found.refused
+    assert fates(found)["hourly-early"] is Fate.RESTARTED
+
+
+def test_a_damaged_description_of_a_state_fits_nothing() -> None:
+    made = plan(shop())
+    known = state_shape(made)
+    assert state_fits(known, made)
+    for damaged in (None, [], {}, known | {"counted": None}, known | {"counted": [1, 2]}):
+        assert not state_fits(damaged, made)

@@ -18,6 +18,7 @@ from drivetrain.api.keyed_task import Keyed
 from drivetrain.api.operations import Process
 from drivetrain.api.stream import process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.state.key_migration import Declaration, declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import GraphError, InputError, UserError
@@ -188,10 +189,10 @@ def test_what_has_expired_is_removed_without_messages() -> None:
     spark.batch([(10, "a", 1), (20, "b", 2)], 0)
     spark.batch([], 100)
     assert spark.group.exists
-    states = KeyStates(str(spark.operation.keyed), spark.group.get[0])
+    states = KeyStates(declaration(spark.operation.keyed), spark.group.get[0])
     assert len(states.keys()) == 2
     spark.batch([], 1_010)
-    assert KeyStates(str(spark.operation.keyed), spark.group.get[0]).keys() == [encoded_key("b")]
+    assert KeyStates(declaration(spark.operation.keyed), spark.group.get[0]).keys() == [encoded_key("b")]
     spark.batch([], 1_021)
     assert not spark.group.exists
     assert spark.group.timeout_ms is None
@@ -269,10 +270,11 @@ def test_values_read_as_their_declared_type_at_once() -> None:
 def test_other_declarations_and_damage_are_refused() -> None:
     spark = Buckets(Remembers)
     spark.batch([(10, "a", 1)], 5)
+    rules = declaration(spark.operation.keyed).rules
     with pytest.raises(UserError, match="declaration of the states has changed"):
-        KeyStates("last: value of str", spark.group.get[0])
+        KeyStates(Declaration("last: value of str", rules), spark.group.get[0])
     with pytest.raises(InputError, match="damaged"):
-        KeyStates(str(spark.operation.keyed), spark.group.get[0][:-5])
+        KeyStates(declaration(spark.operation.keyed), spark.group.get[0][:-5])
 
 
 class Thing:

@@ -100,6 +100,24 @@ class Operation:
         return self.keeps_state or self.ends_stream
 
     @property
+    def interval_ms(self) -> int | None:
+        """How often its batches begin at most, in a query that reads a channel; None: as soon as they can.
+
+        0 is for a test: as soon as they can, in the same query.
+        """
+        return None
+
+    @property
+    def state_described(self) -> str:
+        """What its state depends on."""
+        return self.described
+
+    @property
+    def state_version(self) -> tuple[int, str]:
+        """The version of its state, and what of it stays in the next version; 0 without versions."""
+        return 0, ""
+
+    @property
     def result_lag_ms(self) -> int:
         """By how much its results may be older than the watermark of their batch."""
         return 0

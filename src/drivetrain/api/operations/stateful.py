@@ -126,6 +126,14 @@ class Process(Operation):
         return f"{self.task_name} × {self.parallelism}, by {', '.join(map(str, self.partitioners))}"
 
     @property
+    def state_described(self) -> str:
+        return self.described if self.keyed is None else self.keyed.states_text
+
+    @property
+    def state_version(self) -> tuple[int, str]:
+        return (0, "") if self.keyed is None else (self.keyed.version, self.keyed.rules_text)
+
+    @property
     def runs(self) -> tuple[How, str]:
         if self.persistent is not None:
             return "task", "a persistent Task: kept in Spark's keyed state, one group per bucket of keys"

@@ -11,7 +11,7 @@ from drivetrain.api.durations import duration_text
 from drivetrain.api.operations.operation import Function, Operation
 from drivetrain.api.types import MessageType
 
-JoinKind = Literal["inner", "left", "right", "full"]
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @dataclass(frozen=True)

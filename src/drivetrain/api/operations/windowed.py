@@ -114,10 +114,21 @@ class Early(Operation):
     """The results so far of windows that have not ended, after each batch that changes them. Stateful."""
 
     aggregate: Aggregate
+    every_ms: int | None = None
+    """How often a batch begins; None: as soon as there are messages."""
 
     @property
     def described(self) -> str:
+        every = f" every {duration_text(self.every_ms)}" if self.every_ms else ""
+        return f"so far{every}, {self.aggregate.described}"
+
+    @property
+    def state_described(self) -> str:
         return f"so far, {self.aggregate.described}"
+
+    @property
+    def interval_ms(self) -> int | None:
+        return self.every_ms
 
     @property
     def keeps_state(self) -> bool:

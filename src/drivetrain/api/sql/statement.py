@@ -43,6 +43,8 @@ AGGREGATES: Final = frozenset(
     """.split()  # noqa: SIM905 - a list of words is easier to read
 )
 """Spark's aggregate functions."""
+_QUANTIFIERS: Final = frozenset({"any", "some"})
+"""Aggregates whose names are also a part of `x LIKE ANY (...)`."""
 _CLAUSES: Final = ("SELECT", "FROM", "LATERAL", "WHERE", "GROUP", "HAVING")
 _SORTED: Final = "top(n, by=...) of a window: a stream has no end at which it could be sorted"
 _SEEN: Final = "a PersistentTask, which remembers what it has seen"
@@ -170,8 +172,9 @@ def aggregate_calls(tokens: Sequence[Token]) -> list[tuple[int, int]]:
     levels = with_depth(tokens)
     for at, (token, depth) in enumerate(levels[:-1]):
         is_call = token.text.lower() in AGGREGATES and tokens[at + 1].text == "("
-        is_field = at > 0 and tokens[at - 1].text == "."
-        if is_call and not is_field and (not found or at >= found[-1][1]):
+        before = tokens[at - 1].text.upper() if at else ""
+        is_quantifier = before.endswith("LIKE") and token.text.lower() in _QUANTIFIERS
+        if is_call and before != "." and not is_quantifier and (not found or at >= found[-1][1]):
             end = _closed(levels, at + 1, depth)
             if [t.text.upper() for t in tokens[end : end + 2]] == ["FILTER", "("]:
                 end = _closed(levels, end + 1, depth)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT
 from drivetrain.cluster.client.attachment import End, Say, Show
+from drivetrain.cluster.client.edits_of_graphs import EditOfGraph, attach_edit, remove_edit, replace_edit
 from drivetrain.cluster.client.open_client import AnyClient, open_any_client
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.submission import Submission, prepare_submission
@@ -33,6 +34,7 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState, require_done
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -192,6 +194,44 @@ class BlockingClient:
         """Change an application back to a version (None: the one before); returns the new one."""
         wanted = self.versions(app).record.follows if number is None else number
         return self._ended(app, self.begin_rollback(app, wanted), timeout)
+
+    def attach(
+        self, app: str, file: str, *, to: str, directory: Path | None = None, timeout: str = DEFAULT_TIMEOUT
+    ) -> int:
+        """Add what the function `attach` in `file` makes after processor `to`; returns and raises as
+        `update`."""
+        begun = self.begin_edit(app, attach_edit(file, to, directory=directory))
+        return self._ended(app, begun, timeout)
+
+    def replace(
+        self,
+        app: str,
+        processor: str,
+        file: str,
+        *,
+        directory: Path | None = None,
+        discard: bool = False,
+        timeout: str = DEFAULT_TIMEOUT,
+    ) -> int:
+        """Put what the function `replace` in `file` returns in place of a processor, as `update`."""
+        edit = replace_edit(file, processor, directory=directory)
+        return self._ended(app, self.begin_edit(app, edit, discards=discard), timeout)
+
+    def remove(
+        self, app: str, processor: str, *, discard: bool = False, timeout: str = DEFAULT_TIMEOUT
+    ) -> int:
+        """Remove a processor, and everything that reads from it, as `update`."""
+        return self._ended(app, self.begin_edit(app, remove_edit(processor), discards=discard), timeout)
+
+    def begin_edit(
+        self, app: str, edit: EditOfGraph, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
+        """Edit the graph in force of an application; see `Client.edit`."""
+        return self._wait(self._client.edit(app, edit, against, discards=discards))
+
+    def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
+        """The version that an edit would make; see `Client.edited`."""
+        return self._wait(self._client.edited(app, edit, against))
 
     def begin_update(
         self, app: str, submission: Submission, against: int = 0, *, discards: bool = False

@@ -28,10 +28,11 @@ from drivetrain.cluster.messages.applications import (
     MasterView,
     WorkerView,
 )
-from drivetrain.cluster.messages.changing import ProposedCode
+from drivetrain.cluster.messages.changing import GraphEdit, ProposedCode
 from drivetrain.cluster.messages.code import CHUNK_BYTES, CodeStored
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.change.change_state import ChangeState
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -124,6 +125,16 @@ class Changing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: ProposedCode | None
     number: Number
     discards: bool = False
+    edit: GraphEdit | None = None
+
+
+class EditOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The version that an edit of version `against` would make."""
+
+    app: App
+    against: Number
+    code: ProposedCode | None
+    edit: GraphEdit
 
 
 class GivingUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,6 +184,7 @@ SAVEPOINT: Final[ClientCall[str]] = ClientCall("savepoint", SavepointOf, str, ch
 PUT_CODE: Final[ClientCall[CodeStored]] = ClientCall("put-code", CodePart, CodeStored)
 SUBMIT: Final[ClientCall[str]] = ClientCall("submit", Submitting, str, changes=True)
 CHANGE: Final[ClientCall[ChangeState]] = ClientCall("change", Changing, ChangeState, changes=True)
+EDITED: Final[ClientCall[GraphVersion]] = ClientCall("edited", EditOf, GraphVersion)
 GIVE_UP_CHANGE: Final[ClientCall[ChangeState]] = ClientCall(
     "give-up-change", GivingUp, ChangeState, changes=True
 )
@@ -201,6 +213,7 @@ CALLS: Final[dict[str, ClientCall[Any]]] = {
         PUT_CODE,
         SUBMIT,
         CHANGE,
+        EDITED,
         GIVE_UP_CHANGE,
         CONFIGURE,
     )

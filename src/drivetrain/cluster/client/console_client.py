@@ -39,6 +39,7 @@ from drivetrain.cluster.client.attachment import (
 )
 from drivetrain.cluster.client.client_errors import StillUnderWayError
 from drivetrain.cluster.client.console_line import ConsoleLine, ConsoleUnreachableError
+from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
 from drivetrain.cluster.client.listing import runs_on
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.refusals import clock_not_reached, require_name, require_small
@@ -56,6 +57,7 @@ from drivetrain.cluster.messages.changing import ProposedCode
 from drivetrain.cluster.messages.code import PutCode
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.change.change_state import ChangeState
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -192,6 +194,21 @@ class ConsoleClient:
     ) -> ChangeState:
         """Change an application back to an earlier version; see `ChangingClient.roll_back`."""
         return await self.line.call(calls.CHANGE, calls.Changing(app, against, None, number, discards))
+
+    async def edit(
+        self, app: str, edit: EditOfGraph, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
+        """Edit the graph in force of an application; see `ChangingClient.edit`."""
+        if edit.archive is not None:
+            await upload(self._put, edit.archive)
+        wanted = calls.Changing(app, against, edit.code, 0, discards, edit.edit)
+        return await self.line.call(calls.CHANGE, wanted)
+
+    async def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
+        """The version that an edit would make; see `ChangingClient.edited`."""
+        if edit.archive is not None:
+            await upload(self._put, edit.archive)
+        return await self.line.call(calls.EDITED, calls.EditOf(app, against, edit.code, edit.edit))
 
     async def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; see `ChangingClient.give_up_change`."""

@@ -133,7 +133,10 @@ def _load(target: str, sets: Mapping[str, str]) -> _Found:
         if custom is None:
             raise
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", file.stem)
-        own = {known: Setting(known, str, None, False, "", None) for known in custom.settings}
+        own = {
+            known: Setting(known, str, default, False, "", sets.get(known, default))
+            for known, default in custom.settings.items()
+        }
         return _Found(name, own, app_master=spelled(file, custom))
     return _Found(application.name, application.settings, make_plan(application.graph()))
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.cluster.client.client_errors import ApplicationOverError
+from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
 from drivetrain.cluster.client.leader_asks import LeaderLine
 from drivetrain.cluster.client.refusals import error_of_view
 from drivetrain.cluster.client.submission import Submission
@@ -33,6 +34,7 @@ from drivetrain.cluster.messages.changing import (
     GetChange,
     GetVersions,
     GiveUpChange,
+    GraphEdit,
     ProposedCode,
     StoredVersion,
     Versions,
@@ -110,6 +112,21 @@ class ChangingClient(ABC):
         request = ChangeGraph(against, None, number, discards)
         return await ask_change(await self.application(app), request)
 
+    async def edit(
+        self, app: str, edit: EditOfGraph, against: int = 0, *, discards: bool = False
+    ) -> ChangeState:
+        """Edit the graph in force of an application while it runs, as `update`."""
+        if edit.archive is not None:
+            await upload(self.line.ask, edit.archive)
+        request = ChangeGraph(against, edit.code, 0, discards, edit.edit)
+        return await ask_change(await self.application(app), request)
+
+    async def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
+        """The version that an edit would make; nothing changes. Raises as `update`."""
+        if edit.archive is not None:
+            await upload(self.line.ask, edit.archive)
+        return await ask_edited(await self.application(app), edit.edit, edit.code, against)
+
     async def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; raises as `update`."""
         return await ask_change(await self.application(app), GiveUpChange(number))
@@ -152,6 +169,23 @@ async def ask_change(view: ApplicationView, request: Message, timeout_ms: int = 
     if stands.error is not None:
         raise error_of_view(stands.error)
     return stands.state
+
+
+async def ask_edited(
+    view: ApplicationView, edit: GraphEdit, code: ProposedCode | None, against: int
+) -> GraphVersion:
+    """Ask an application for the version that an edit would make; raises as `ask_change`."""
+    request = ChangeGraph(against, code, edit=edit, only_makes=True)
+    stands = await _ask(view, request, ChangeStands, COMPILES_MS)
+    if stands.error is not None:
+        raise error_of_view(stands.error)
+    if stands.made is None:
+        raise UnavailableError(
+            "the application master has not made the version",
+            where=view.app_id,
+            remedy="use one version of Drivetrain everywhere",
+        )
+    return stands.made
 
 
 async def ask_versions(view: ApplicationView) -> GraphHistory:

@@ -177,6 +177,7 @@ class Attempt:
         """Keep the finished query for checkpoints, in which its sinks may publish, until it is retired."""
         query.forget_error()
         while not self._retired.is_set() and not query.has_failed:
+            self._look_at_version()  # new channels end with the fragment
             yield
         failure = query.error
         query.stop()

@@ -31,9 +31,10 @@ import msgspec
 
 from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.core.change.change_state import not_kept
-from drivetrain.core.change.difference import touched
+from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.cluster.record_limits import cut
+from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
@@ -41,8 +42,9 @@ from drivetrain.runtime.fragment_roles import Role, roles_in
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
-from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.fragment_versions import end_unbegun, first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.starting_fragments import check_sources
+from drivetrain.spark.run.trunk_changes import TrunkChanges, first_context
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class RunningVersions:
         assert execution.versions is not None, "an application that cannot change"
         self.versions: Final[ApplicationVersions] = execution.versions
         self._execution: Final = execution
+        execution.first_version = partial(first_context, self.versions)
         self.stored: Final = self.versions.rundir.versions
         self.compiling: Final = compiling
         self.mark = 0
@@ -108,7 +111,7 @@ class RunningVersions:
                 )
             start = self._compiled if has_starts else None
             asked = AskedChange(record, graph, code, made_how, against, discards=discards)
-            made = checked(self.versions, drivers, asked, start=start, in_cluster=True)
+            made = checked(self.versions, drivers, asked, start=start)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
             refuse_withdrawn(left, made.loaded.sinks)
             self._refuse_other_mode(made)
@@ -202,6 +205,7 @@ class AttemptVersions:
         self._shared: Final = shared
         self._driver: Final = driver
         self._withdrawn: Final = WithdrawnSinks(shared.versions, {driver.fragment: driver})
+        self._trunks: Final = TrunkChanges(shared.versions, {driver.fragment: driver})
         self._attempt: Final = attempt
         self._looked: tuple[int, FragmentQuery] | None = None
         self.leaves: Role | None = None
@@ -209,11 +213,15 @@ class AttemptVersions:
         self._abandoned: list[str] = []
         self._number = self._newest = 0
         self._is_trial = False
+        self._has_ended_channels = False  # of the version that was read
+        self._is_restarting = False  # the query has to, to run the version that was read
         self._failed: tuple[int, str] | None = None  # the version that has failed, and why
 
     def look(self) -> SeenVersion:
         """Advance the fragment to the version in force; returns what to report."""
         now = (self._shared.mark, self._driver.query)
+        if self._is_restarting and now == self._looked:
+            self._is_restarting = self._restarts()
         if now != self._looked and not self._driver.is_recovering:
             try:
                 self._read()
@@ -221,6 +229,8 @@ class AttemptVersions:
             except DrivetrainError as error:
                 self._looked = now  # the application master asks again for what it does not see
                 log.warning("%s cannot take up the version in force: %s", self._driver.fragment, error)
+        if self._driver.is_finished and not self._has_ended_channels:
+            self._end_channels()
         self._shared.let_go(self._abandoned)  # again and again: a query that starts forgets it
         self._withdrawn.look()
         while self._shared.versions.notices:
@@ -235,6 +245,8 @@ class AttemptVersions:
             record = shared.put_in_force()
             is_trial = shared.stored.is_on_trial(record)
             role = shared.role(driver.fragment)
+            self._number, self._is_trial, self._newest = record.number, is_trial, newest
+            self._is_restarting = False
             if role is None or role.by:
                 self.leaves = None if role is not None and role.how is None else role or Role(record)
                 if versions is not None:
@@ -242,13 +254,33 @@ class AttemptVersions:
             elif versions is not None:
                 runs = versions.wanted.number
                 if runs == record.number or self._touches(runs, record):
-                    made = partial(shared.branches, record.number)
-                    have_go_over(driver, record.number, made, on_trial=is_trial)
+                    self._take_up(record.number, is_trial=is_trial)
                 else:
                     versions.on_trial = False
             self._abandoned = shared.abandoned(driver.query)
             self._withdrawn.find()
-        self._number, self._is_trial, self._newest = record.number, is_trial, newest
+        self._has_ended_channels = False
+
+    def _end_channels(self) -> None:
+        """End the channels of a fragment that has finished before it switched to their version."""
+        shared = self._shared
+        for channel in shared.plan.outputs(self._driver.fragment):
+            end_unbegun(self._driver, channel.id, shared.versions.rundir.channel(channel.id))
+        self._has_ended_channels = True
+
+    def _take_up(self, number: int, *, is_trial: bool) -> None:
+        """Have the query switch to a version, or begin to restart with it; `compiling` is held."""
+        self._is_restarting = self._restarts()
+        if not self._is_restarting:
+            made = partial(self._shared.branches, number)
+            have_go_over(self._driver, number, made, on_trial=is_trial)
+
+    def _restarts(self) -> bool:
+        """Whether the query has yet to restart for the trunk of the version that was read; takes a step."""
+        driver = self._driver
+        if driver.query.state is FragmentState.STARTING:
+            return self._trunks.differs(driver, self._number)  # it starts with the trunk that it has
+        return self._trunks.restarts(driver.fragment, self._number, on_trial=self._is_trial)
 
     def _touches(self, runs: int, record: GraphVersion) -> bool:
         return self._driver.fragment in touched(self._shared.versions.of_number(runs).record, record)
@@ -282,7 +314,7 @@ class AttemptVersions:
         versions = self._driver.query.versions
         if versions is None or isinstance(error, RestoreNeededError):
             return False
-        number, stored = versions.running.number, self._shared.stored
+        number, stored = self._trunks.version_of(self._driver), self._shared.stored
         try:
             is_trial = stored.is_on_trial(stored.version(number))
             if not is_trial and not stored.is_rolled_back(number):
@@ -290,15 +322,16 @@ class AttemptVersions:
         except DrivetrainError as unreadable:
             log.warning("whether version %d is on trial cannot be read: %s", number, unreadable)
             return False
-        if is_trial and versions.began(number) is None and not self._is_new(number):
+        if is_trial and versions.began(number) is None and not self._may_fail_early(number):
             return False
         self._failed = (number, why_it_failed(error))
         return True
 
-    def _is_new(self, number: int) -> bool:
-        """Whether the version that a version follows lacks the fragment."""
-        stored = self._shared.stored
-        return self._driver.fragment not in stored.version(stored.version(number).follows).fragments
+    def _may_fail_early(self, number: int) -> bool:
+        """Whether the fragment is new with a version, or restarts for it."""
+        record = self._shared.stored.version(number)
+        change = live_change(self._shared.stored.version(record.follows), record)
+        return self._driver.fragment in change.may_fail_before_a_batch
 
     def is_undecided(self) -> bool:
         """Whether the trial of the version that has failed continues."""

@@ -28,7 +28,7 @@ from pathlib import Path
 from drivetrain.api import Application
 from drivetrain.cluster.executor.failure_views import HookError
 from drivetrain.cluster.executor.running_versions import RunningVersions
-from drivetrain.cluster.executor.version_program import version_from_archive
+from drivetrain.cluster.executor.version_program import EditOfVersion, made_version
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.changing import CheckVersion, SeenVersion, VersionChecked
 from drivetrain.cluster.messages.executing import Conclude, Prepared
@@ -38,13 +38,14 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
+from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.counts import CountRule, rules_of
 from drivetrain.core.plan.plan import Plan
-from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
@@ -320,6 +321,8 @@ class Work:
             is_kept = message.number > 0
             made_now = running.kept(message.number) if is_kept else self.make_version(message)
             stored.propose(message.id, *made_now)
+        if message.only_makes:
+            return VersionChecked(0, ())
         record, code = stored.proposal(message.id)
         graph = graph_from_code(code, "a proposed version")
         how: Made = "rollback" if message.number else "update"
@@ -332,13 +335,18 @@ class Work:
         return VersionChecked(made.change.number, touched, made.change.starts, views, rules_of(plan.graph))
 
     def _make_version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
-        """The record and the code of the version in the archive of a proposal."""
+        """The record and the code of the version in the archive of a proposal, or of the edit in force."""
         application, _, rundir = self._load()
-        if message.code is None:
-            raise UserError("a change names neither a file nor a version")
-        return version_from_archive(
-            rundir.versions.proposed_archive(message.id),
+        stored, edit = rundir.versions, None
+        if message.edit is not None:
+            base = stored.code(message.against)
+            if base is None:
+                raise not_kept(message.against, application.name)
+            edit = EditOfVersion(message.edit, message.against, base)
+        return made_version(
+            stored.proposed_archive(message.id),
             message.code,
+            edit,
             Path(self._launch.work_directory) / f"proposed-{message.id}",
             self._launch,
             (application.name, application.naming_settings),

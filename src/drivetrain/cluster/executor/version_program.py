@@ -1,13 +1,14 @@
-"""`python -m drivetrain.cluster.executor.version_program DIRECTORY`: makes a version from an archive.
+"""`python -m drivetrain.cluster.executor.version_program DIRECTORY`: makes a version from a file or an edit.
 
 Problem: an executor that runs an application has imported its modules, and cannot import other ones of the
 same names; and building a graph runs the user's program, which may take long or end its process.
 
-Design: a process of its own loads the file, as `drivetrain update` does for an embedded run, and writes the
-record and the graph, with the user's code, to files in its directory. It starts no Java. The executor waits
-for it, for `MOST_S` at most, and the process ends with the executor.
+Design: a process of its own loads the file, as `drivetrain update` does for an embedded run, or edits the
+graph in force, as `drivetrain attach` does. It writes the record and the graph, with the user's code, to
+files in its directory, and starts no Java. The executor waits for it, for `MOST_S` at most, and the process
+ends with the executor.
 
-Called by `spark_work` (`version_from_archive`), which starts it.
+Called by `spark_work` (`made_version`), which starts it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from drivetrain.api.graph import Graph
+from drivetrain.api.graph_edits import attached, removed, replaced
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.messages.changing import ProposedCode
+from drivetrain.cluster.messages.changing import GraphEdit, ProposedCode
 from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
-from drivetrain.code.application_file import load_application
+from drivetrain.code.application_file import load_application, load_function
 from drivetrain.code.archive import unpack
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
@@ -34,24 +38,30 @@ from drivetrain.durable import write_whole
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
 from drivetrain.runtime.error_records import ErrorRecord, error_record
-from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 
 MOST_S: Final = 240.0
 _PROGRAM: Final = "drivetrain.cluster.executor.version_program"
 _REQUEST: Final = "request.json"
 _OUTCOME: Final = "outcome.json"
 _GRAPH: Final = "graph"
+_EDITED: Final = "edited"
 _SHOWN_BYTES: Final = 2_000
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """The application's file (`file.py:name`), and its settings and configuration, as a user writes them."""
+    """The application's file (`file.py:name`), and its settings and configuration, as a user writes them.
 
-    target: str
+    With `edit`, the file has the function that makes a part of the graph of version `edited`.
+    """
+
+    target: str | None
     settings: dict[str, str]
     config: dict[str, str]
     application: str
     named_by: dict[str, str]
+    edit: GraphEdit | None = None
+    edited: int = 0
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -71,32 +81,38 @@ class UnloadableVersionError(UserError):
 # ---- in the executor
 
 
-def version_from_archive(
+@dataclass(frozen=True)
+class EditOfVersion:
+    """An edit of the graph of version `number`, whose code is `code`."""
+
+    edit: GraphEdit
+    number: int
+    code: bytes
+
+
+def made_version(
     archive: Path,
-    code: ProposedCode,
+    code: ProposedCode | None,
+    edit: EditOfVersion | None,
     directory: Path,
     launch: LaunchFile,
     named: tuple[str, Mapping[str, object]],
 ) -> tuple[GraphVersion, bytes]:
-    """The record and the code of the version in an archive; `named` are the application's name and settings.
+    """The record and the code of the version in an archive, or of an edit, for which it has the function.
 
-    `directory` is made; it stays, as user code may read its own files. Raises what loading, planning and
-    keeping the graph raise, and BadArchiveError.
+    `named` are the application's name and settings. `directory` is made; it stays, as user code may read its
+    own files. Raises what loading, planning and keeping the graph raise, and BadArchiveError.
     """
+    if code is None and (edit is None or edit.edit.how != "remove"):
+        raise UserError("a change names neither a file nor a version")
     directory.mkdir()
-    unpack(archive.read_bytes(), code.sha256, directory / "code")
-    file = directory / "code" / code.file
-    if not file.resolve().is_relative_to((directory / "code").resolve()):
-        raise UserError("the file of a version is not in its archive", where=code.file[:100])
-    path = str(file)
+    target = None if code is None else _unpacked(archive, code, directory / "code")
     application, settings = named
-    request = _Request(
-        path if code.target is None else f"{path}:{code.target}",
-        launch.spec.settings,
-        launch.config,
-        application,
-        {name: str(value) for name, value in settings.items()},
-    )
+    named_by = {name: str(value) for name, value in settings.items()}
+    request = _Request(target, launch.spec.settings, launch.config, application, named_by)
+    if edit is not None:
+        request = msgspec.structs.replace(request, edit=edit.edit, edited=edit.number)
+        write_whole(directory / _EDITED, edit.code, synced=False)
     write_whole(directory / _REQUEST, msgspec.json.encode(request), synced=False)
     with open(directory / "log", "wb", opener=private) as log:
         process = subprocess.Popen(
@@ -116,6 +132,15 @@ def version_from_archive(
         process.kill()
         process.communicate()
     return _version(directory, status)
+
+
+def _unpacked(archive: Path, code: ProposedCode, directory: Path) -> str:
+    """The file in an archive, as `file.py:name`, once it is unpacked."""
+    unpack(archive.read_bytes(), code.sha256, directory)
+    file = directory / code.file
+    if not file.resolve().is_relative_to(directory.resolve()):
+        raise UserError("the file of a version is not in its archive", where=code.file[:100])
+    return str(file) if code.target is None else f"{file}:{code.target}"
 
 
 def _version(directory: Path, status: int) -> tuple[GraphVersion, bytes]:
@@ -148,7 +173,9 @@ def main() -> int:
     tie_to_parent()
     request = msgspec.json.decode((directory / _REQUEST).read_bytes(), type=_Request)
     try:
-        version, code = _made(request)
+        graph = _loaded(request) if request.edit is None else _edited(request, request.edit, directory)
+        plan = configured_plan(graph, Config.load(None, None, request.config))
+        version, code = version_of(plan, fingerprint), graph_as_code(graph)
         write_whole(directory / _GRAPH, code, synced=False)
         outcome = _Outcome(version)
     except DrivetrainError as error:
@@ -158,7 +185,8 @@ def main() -> int:
     os._exit(0)  # threads that the user's file has started are of no use
 
 
-def _made(request: _Request) -> tuple[GraphVersion, bytes]:
+def _loaded(request: _Request) -> Graph:
+    assert request.target is not None
     application = load_application(request.target, request.settings)
     named_by = {name: str(value) for name, value in application.naming_settings.items()}
     if (application.name, named_by) != (request.application, request.named_by):
@@ -169,9 +197,16 @@ def _made(request: _Request) -> tuple[GraphVersion, bytes]:
             got=f"{application.name} with {named_by or 'no settings'}",
             remedy="the name and the settings of an application cannot change",
         )
-    graph = application.graph()
-    plan = configured_plan(graph, Config.load(None, None, request.config))
-    return version_of(plan, fingerprint), graph_as_code(graph)
+    return application.graph()
+
+
+def _edited(request: _Request, edit: GraphEdit, directory: Path) -> Graph:
+    graph = graph_from_code((directory / _EDITED).read_bytes(), f"version {request.edited}")
+    if edit.how == "remove":
+        return removed(graph, edit.processor)
+    assert request.target is not None
+    function = load_function(request.target, edit.how)
+    return (attached if edit.how == "attach" else replaced)(graph, edit.processor, function)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Code comes as submitted code does: the client uploads an archive to the masters,
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -28,11 +28,21 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class ProposedCode(msgspec.Struct, frozen=True, array_like=True):
-    """The archive with the new version, the application's file in it, and the name in `file.py:name`."""
+    """The archive with the new version, the application's file in it, and the name in `file.py:name`.
+
+    Of an edit, the file has the function that makes a part of the graph.
+    """
 
     sha256: Sha256
     file: str
     target: str | None = None
+
+
+class GraphEdit(msgspec.Struct, frozen=True, array_like=True):
+    """An edit of the graph in force at one processor; see `api.graph_edits`."""
+
+    how: Literal["attach", "replace", "remove"]
+    processor: str
 
 
 # -- client and application master ----------------------------------------------------------------------
@@ -42,14 +52,18 @@ class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
     """Change the application to `code`, or back to version `number`; asked of an application master.
 
     `against` is the version that the user has compared it with (0: whichever is in force). With `discards`,
-    fragments that leave do not process what they have. Answered with `ChangeStands` when every changed
-    fragment has taken the version up, or the change was refused.
+    fragments that leave do not process what they have. With `edit`, the new version is the one in force with
+    that edit, for which `code` has the function, if it needs one. Answered with `ChangeStands` when every
+    changed fragment has taken the version up, or the change was refused. With `only_makes` nothing changes:
+    the answer has the record that the version would have.
     """
 
     against: Count
     code: ProposedCode | None = None
     number: Count = 0
     discards: bool = False
+    edit: GraphEdit | None = None
+    only_makes: bool = False
 
 
 class GiveUpChange(Message, frozen=True, tag="cluster.give-up-change"):
@@ -63,10 +77,14 @@ class GetChange(Message, frozen=True, tag="cluster.get-change"):
 
 
 class ChangeStands(Message, frozen=True, tag="cluster.change-stands"):
-    """The version in force and the change that is under way or was the last; `error` refuses a request."""
+    """The version in force and the change that is under way or was the last; `error` refuses a request.
+
+    `made` is the record that was asked for with `only_makes`.
+    """
 
     state: ChangeState
     error: ErrorView | None = None
+    made: GraphVersion | None = None
 
 
 class GetVersions(Message, frozen=True, tag="cluster.get-versions"):
@@ -123,9 +141,10 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     """Compile the proposed version `id` for the fragments that run here, and check it; nothing changes.
 
     Without `number`, the state directory has the archive of the proposal, or, from another executor, its
-    graph; `number` is the version to go back to. `against` is the version in force. The executor that is
-    asked with `has_starts` also compiles the fragments that start; by then all others have compiled what
-    feeds them. Asked; answered with `VersionChecked` or `PrepareFailed`.
+    graph; `number` is the version to go back to, and `edit` makes the version of the one in force. `against`
+    is the version in force. The executor that is asked with `has_starts` also compiles the fragments that
+    start; by then all others have compiled what feeds them. With `only_makes` the version is made and
+    compared with nothing. Asked; answered with `VersionChecked` or `PrepareFailed`.
     """
 
     epoch: Count
@@ -135,6 +154,8 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     number: Count = 0
     discards: bool = False
     has_starts: bool = False
+    edit: GraphEdit | None = None
+    only_makes: bool = False
 
 
 class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):

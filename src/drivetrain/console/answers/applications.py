@@ -43,9 +43,12 @@ class ApplicationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All of an application at the moment `now_ms`, on the clock of the console.
 
     `job` is what its application master reported; null while none answers, and for one that never started.
+    `app_master` is the class of the application master of a custom application (module:Class), which has no
+    graph, fragments or checkpoints; null for streams.
     """
 
     now_ms: int
     application: ApplicationLine
+    app_master: str | None
     diagnosis: Diagnosis
     job: Job | None

@@ -1,11 +1,15 @@
-"""A change of a running application, as it would be.
+"""A change of a running application, as it would be; and changes of its configuration.
 
-Called by `console.handlers.changes`, and by `console.planning.changes_planned`, which makes these.
+Called by `console.handlers.changes` and `console.handlers.configuring`, and by
+`console.planning.changes_planned`, which makes these.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from drivetrain.core.picture.compared_graph import ComparedGraph
 
@@ -37,3 +41,27 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     changes: tuple[ProcessorChange, ...]
     graph: ComparedGraph
+
+
+class ConfigurationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other values for keys of a running application's configuration, as a user writes them.
+
+    `restore` are keys that get back the values with which it was started.
+    """
+
+    values: Annotated[dict[str, str], Meta(max_length=100)] = {}
+    restore: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+
+
+class ChangedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key whose value is different now: before and after, as a user writes them."""
+
+    key: str
+    before: str
+    after: str
+
+
+class ConfigurationChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different now, from the next batch on; empty if these were the values already."""
+
+    changed: tuple[ChangedKey, ...]

@@ -45,9 +45,14 @@ class Masters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
-    """All registered workers, by name."""
+    """All registered workers, by name.
+
+    `local` are the names of those that the `drivetrain local` of this console runs, which can be removed;
+    null when none started it, or it does not answer.
+    """
 
     workers: tuple[Worker, ...]
+    local: tuple[str, ...] | None
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,20 +12,21 @@ from msgspec import Meta
 
 from drivetrain.console.answers.problem import Problem
 
-Kind = Literal["kill", "restart", "replay", "savepoint", "change", "rollback"]
+Kind = Literal["kill", "restart", "replay", "savepoint", "change", "rollback", "add-worker", "remove-worker"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Something that takes a while, as it is now; its moments are those of the console's clock.
 
-    `state` is running, succeeded or failed. `result` is what it gave: of a savepoint its `place`, of a
-    restart or a replay the application's new `epoch`, of a change
-    or a rollback the `version` in force. `problem` is why it failed.
+    `app_id` is null for what is about the cluster. `state` is running, succeeded or failed. `result` is what
+    it gave: of a savepoint its `place`, of a restart or a replay the application's new `epoch`, of a change
+    or a rollback the `version` in force, of adding or removing a `worker` its name. `problem` is why it
+    failed.
     """
 
     operation_id: str
     kind: Kind
-    app_id: str
+    app_id: str | None
     state: Literal["running", "succeeded", "failed"]
     asked_by: str
     started_ms: int

@@ -156,7 +156,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` is created, running, failing, restarting, cancelling, canceled, finished or failed. `fraction` is
     the share of bounded input that was taken, 0 to 1. `life` counts the lives of its state; the current life
-    began at `replay_from_ms` (null: with everything). `skipped` messages were older than that, `lost` ones
+    began at `replay_from_ms` (null: with everything). `printed` is what its hooks, or the application master
+    of a custom application, have printed, as text. `skipped` messages were older than that, `lost` ones
     were deleted before they were read. `errors` are the latest errors, oldest first, including those that it
     recovered from; `error` is the one that ended it.
     """
@@ -181,6 +182,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: Checkpoints | None
     error: ErrorReport | None
     errors: tuple[ErrorReport, ...]
+    printed: str
 
 
 # ---- parts of a job, for requests that need no more

@@ -17,7 +17,7 @@ from drivetrain.actor import ActorFailedError
 from drivetrain.cluster.client import Client
 from drivetrain.cluster.client import console_calls as calls
 from drivetrain.cluster.client.app_master_asks import ask_clock
-from drivetrain.cluster.client.version_requests import ask_change
+from drivetrain.cluster.client.version_requests import ask_change, ask_edited
 from drivetrain.cluster.code_transfer import NO_CODE, CodeMissingError
 from drivetrain.cluster.messages.changing import ChangeGraph
 from drivetrain.cluster.messages.code import CodeStored, PutCode
@@ -82,9 +82,11 @@ async def _asked(client: Client, name: str, arguments: Any, config: Config) -> A
             return await client.line.ask(request, CodeStored)
         case calls.Submitting(submission_id, spec):
             return await client.accept(submission_id, spec)
-        case calls.Changing(app, against, code, number, discards):
+        case calls.Changing(app, against, code, number, discards, edit):
             view = await client.application(app)
-            return await ask_change(view, ChangeGraph(against, code, number, discards))
+            return await ask_change(view, ChangeGraph(against, code, number, discards, edit))
+        case calls.EditOf(app, against, code, edit):
+            return await ask_edited(await client.application(app), edit, code, against)
         case calls.GivingUp(app, number):
             return await client.give_up_change(app, number)
         case calls.Configuring(app, values, restore):

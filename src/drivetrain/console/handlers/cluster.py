@@ -22,6 +22,7 @@ from drivetrain.console.answers.cluster import (
 )
 from drivetrain.console.routes.route import Call
 from drivetrain.console.watching.status_answers import cluster_of, master_of, worker_of
+from drivetrain.errors import UnavailableError
 
 NO_CLUSTER: Final = "look at the applications: their processes have neither masters nor workers"
 
@@ -47,7 +48,17 @@ async def masters(call: Call) -> Masters:
 async def workers(call: Call) -> Workers:
     """All workers."""
     call.services.require_cluster("show workers", NO_CLUSTER)
-    return Workers(workers=tuple(map(worker_of, await call.services.client.workers())))
+    found = tuple(map(worker_of, await call.services.client.workers()))
+    return Workers(workers=found, local=await _local_names(call))
+
+
+async def _local_names(call: Call) -> tuple[str, ...] | None:
+    """The workers that the `drivetrain local` of this console runs; None without one that answers."""
+    local = call.services.local_workers
+    try:
+        return None if local is None else await local.names()
+    except UnavailableError:
+        return None
 
 
 async def configuration(call: Call) -> Configuration:

@@ -78,9 +78,9 @@ async def _view(call: Call) -> ApplicationView:
     return await call.services.client.application(call.path["app"])
 
 
-def begun(call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]) -> Reply:
-    """The reply to a request that has begun an operation."""
-    path = call.request.url.path
-    operation = call.services.operations.begin(kind, view.app_id, call.caller.name, doing, path)
+def begun(call: Call, kind: Kind, view: ApplicationView | None, doing: Awaitable[Mapping[str, str]]) -> Reply:
+    """The reply to a request that has begun an operation on an application, or (None) on the cluster."""
+    path, app_id = call.request.url.path, None if view is None else view.app_id
+    operation = call.services.operations.begin(kind, app_id, call.caller.name, doing, path)
     root = call.request.scope.get("root_path", "")
     return Reply(operation, 202, {"Location": f"{root}{V1}/operations/{operation.operation_id}"})

@@ -81,10 +81,11 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
     )
     _keep_archive(submission, directory)
     plan = submission.plan
-    settings = () if plan is None else settings_of(submission.settings)
     return Outcome(
         planned=PlannedUpload(
-            name=submission.spec.name, settings=settings, graph=None if plan is None else graph_of(plan)
+            name=submission.spec.name,
+            settings=settings_of(submission.settings),
+            graph=None if plan is None else graph_of(plan),
         ),
         spec=submission.spec,
         sha256=submission.archive.sha256,
@@ -101,7 +102,7 @@ def _prepare_change(asked: PrepareClusterChange, directory: Path) -> Outcome:
     require_same(application, asked.file, asked.application, asked.naming)
     plan = configured_plan(application.graph(), config)
     new = version_of(plan, fingerprint)
-    found = difference(asked.old, new, has_checkpoints=asked.has_checkpoints, in_cluster=True)
+    found = difference(asked.old, new, has_checkpoints=asked.has_checkpoints)
     change = planned_change(found, asked.old, new, in_cluster=True)
     if not change.can_be_made:
         return Outcome(change=change)

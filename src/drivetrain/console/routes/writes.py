@@ -9,14 +9,15 @@ from typing import Final
 
 from drivetrain.cluster.client.console_calls import MEDIA
 from drivetrain.console.access.roles import Role
-from drivetrain.console.answers.changes import PlannedChange
+from drivetrain.console.answers.changes import ConfigurationChange, ConfigurationChanged, PlannedChange
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.operations import Operation, Operations, Replay, Savepoint, Submitted
-from drivetrain.console.handlers import calls, changes, uploads, versions, writes
+from drivetrain.console.handlers import calls, changes, configuring, local_workers, uploads, versions, writes
 from drivetrain.console.routes.route import V1, Route
 
 APP: Final = f"{V1}/applications/{{app}}"
 _USER: Final = Role.USER
+_ADMIN: Final = Role.ADMIN
 
 WRITES: Final[tuple[Route, ...]] = (
     Route(
@@ -118,6 +119,17 @@ WRITES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "POST",
+        f"{APP}/configuration",
+        "configureApplication",
+        "Change keys of a running application's configuration, from its next batch on.",
+        _USER,
+        configuring.configure,
+        ConfigurationChanged,
+        body=ConfigurationChange,
+        problems=(400, 404, 409, 503),
+    ),
+    Route(
+        "POST",
         f"{APP}/versions/{{number}}/rollback",
         "rollBack",
         "Change an application back to a version while it runs.",
@@ -126,6 +138,28 @@ WRITES: Final[tuple[Route, ...]] = (
         Operation,
         statuses=(202,),
         problems=(404, 409),
+    ),
+    Route(
+        "POST",
+        f"{V1}/workers",
+        "addWorker",
+        "Start another worker, where `drivetrain local` runs the cluster.",
+        _ADMIN,
+        local_workers.add,
+        Operation,
+        statuses=(202,),
+        problems=(409, 503),
+    ),
+    Route(
+        "DELETE",
+        f"{V1}/workers/{{worker}}",
+        "removeWorker",
+        "End a worker that `drivetrain local` runs; it hands over what it runs.",
+        _ADMIN,
+        local_workers.remove,
+        Operation,
+        statuses=(202,),
+        problems=(404, 409, 503),
     ),
     Route(
         "POST",

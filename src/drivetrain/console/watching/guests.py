@@ -79,11 +79,11 @@ def without_texts(view: V) -> V:
 
 
 def without_errors(status: JobStatus) -> JobStatus:
-    """A status with the codes of its errors, and without their texts."""
+    """A status with the codes of its errors, and without their texts and what the application printed."""
     checkpoints = status.checkpoints
     has_failures = checkpoints is not None and checkpoints.failures
     has_errors = status.error is not None or status.errors or any(each.error for each in status.fragments)
-    if not has_errors and not has_failures:
+    if not has_errors and not has_failures and not status.printed:
         return status
     if checkpoints is not None:
         checkpoints = msgspec.structs.replace(
@@ -98,6 +98,7 @@ def without_errors(status: JobStatus) -> JobStatus:
         errors=tuple(_code(error) for error in status.errors),
         fragments=tuple(msgspec.structs.replace(each, error=_code(each.error)) for each in status.fragments),
         checkpoints=checkpoints,
+        printed="",
     )
 
 

@@ -105,6 +105,7 @@ def snapshot_of(
     return ApplicationSnapshot(
         now_ms=now_ms,
         application=line_of(view.line),
+        app_master=view.spec.app_master,
         diagnosis=diagnosis_of(situation),
         job=None if status is None else job_of(status, rates),
     )
@@ -152,6 +153,7 @@ def job_of(status: JobStatus, rates: Rates) -> Job:
         checkpoints=_checkpoints(status.checkpoints, status.checkpoints_now_ms),
         error=error_of(status.error),
         errors=tuple(error for view in status.errors if (error := error_of(view)) is not None),
+        printed=status.printed,
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from drivetrain.api.moments import moment_text
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.live_change import Outcome, Stage, TellEnd
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UnavailableError, UserError
 
 
@@ -33,7 +34,8 @@ class ChangeState(msgspec.Struct, frozen=True):
     `stage` is the stage of the change, `outcome` how it has ended; `awaited` are the fragments that still owe
     their first batch with the version; `fragment` and `why` give the reason of a rollback. `at_ms` is the
     time of the messages at which the previous version hands over, `both` are the fragments that run both
-    versions until then, and `clock_ms` is their smallest clock. `stages` is the change's history.
+    versions until then, and `clock_ms` is their smallest clock. `stages` is the change's history, `scaling`
+    the current or last scaling of a fragment.
     """
 
     version: int
@@ -48,6 +50,7 @@ class ChangeState(msgspec.Struct, frozen=True):
     both: tuple[str, ...] = ()
     clock_ms: int | None = None
     stages: tuple[ChangeStage, ...] = ()
+    scaling: ScalingState | None = None
 
     @property
     def handing_over(self) -> str | None:
@@ -60,6 +63,12 @@ class ChangeState(msgspec.Struct, frozen=True):
 
 def underway(state: ChangeState) -> ChangeUnderwayError:
     """The error of a change that is refused because of another one."""
+    if state.scaling is not None and not state.scaling.is_over:
+        return ChangeUnderwayError(
+            "a fragment of the application is being scaled",
+            got=state.scaling.in_words,
+            remedy="wait until that has ended",
+        )
     awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
     named = f"the change to version {state.number}" if state.number else "another change"
     return ChangeUnderwayError(

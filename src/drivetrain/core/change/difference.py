@@ -19,8 +19,7 @@ fragment whose trunk differs restarts its query, alone, from its checkpoint.
 | refused | it does not fit the existing state |
 
 A running application takes all but the last two. A fragment is added or removed only while the application
-runs: `Change.fragment` names it. In a cluster a query does not restart alone: new code in a trunk has to wait
-for a stop.
+runs: `Change.fragment` names it.
 
 Invariants:
 
@@ -43,7 +42,7 @@ from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Change as LiveChangeOf
 from drivetrain.core.change.moves import refused_moves
 from drivetrain.core.change.subscriptions import refused_readers, with_records_carried_over
-from drivetrain.core.change.trunks import defined, definition, fits, read_by, restarting
+from drivetrain.core.change.trunks import defined, definition, fits, migrates, read_by, restarting
 
 RESTART: Final = "2 s"
 """How long a fragment is out while its query restarts: 1.4 s from its stop to the end of the next batch were
@@ -111,22 +110,21 @@ def difference(
     *,
     has_checkpoints: bool = False,
     discards: bool = False,
-    in_cluster: bool = False,
     even_if_read: bool = False,
 ) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
     `has_checkpoints`: the running application makes checkpoints, with which sinks publish. `discards`: a
-    removed fragment does not process the rest of its input. `in_cluster`: a cluster runs the application.
-    `even_if_read`: it may change or end what other applications read.
+    removed fragment does not process the rest of its input. `even_if_read`: it may change or end what other
+    applications read.
     """
     if not even_if_read:
         new = with_records_carried_over(old, new)
     moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
     if not even_if_read:
         moves = dict(moves) | refused_readers(old, new)
-    modes = {"has_checkpoints": has_checkpoints, "discards": discards, "in_cluster": in_cluster}
-    return Difference(tuple(_changes(old, new, moves, **modes)))
+    changes = _changes(old, new, moves, has_checkpoints=has_checkpoints, discards=discards)
+    return Difference(tuple(changes))
 
 
 def touched(old: GraphVersion, new: GraphVersion) -> frozenset[str]:
@@ -160,14 +158,11 @@ def _changes(
     *,
     has_checkpoints: bool,
     discards: bool,
-    in_cluster: bool,
 ) -> Iterator[Change]:
     refusals = {id: (Fate.REFUSED, why) for id, why in moves.items()} | _refusals(old, new)
     for id in dict.fromkeys((*new.processors, *old.processors)):
         before, after = old.processors.get(id), new.processors.get(id)
-        fate, why = refusals.get(id) or _fate(
-            old, new, id, has_checkpoints=has_checkpoints, in_cluster=in_cluster
-        )
+        fate, why = refusals.get(id) or _fate(old, new, id, has_checkpoints=has_checkpoints)
         was, is_now = (None if record is None else record.shown for record in (before, after))
         fragment = None if fate is Fate.REFUSED else _own_fragment(old, new, id)
         if fragment is not None:
@@ -193,9 +188,7 @@ def _fate_with_fragment(
     return Fate.STARTED, f"it starts in a fragment of its own ({fragment}), with the messages from then on"
 
 
-def _fate(
-    old: GraphVersion, new: GraphVersion, id: str, *, has_checkpoints: bool, in_cluster: bool
-) -> tuple[Fate, str]:
+def _fate(old: GraphVersion, new: GraphVersion, id: str, *, has_checkpoints: bool) -> tuple[Fate, str]:
     """The fate of a processor of fragments that fit."""
     before, after = old.processors.get(id), new.processors.get(id)
     if before is not None and _is_same(before, after):
@@ -204,8 +197,8 @@ def _fate(
         return Fate.AFTER_STOP, "its results are published with the checkpoints of the application that runs"
     how = _how_it_differs(before, after)
     query = _query_of(old, new, id)
-    if query is not None and in_cluster:
-        return Fate.AFTER_STOP, f"{how}, and it is part of the running query of {query}{_keeps(new, query)}"
+    if query is not None and migrates(old, new, query):
+        return Fate.AFTER_STOP, f"{how}, and the states of {query} are migrated when it is run again"
     if query is not None:
         fate = Fate.STOPPED if after is None else Fate.RESTARTED
         return fate, f"{how}: the query of {query} restarts, which takes about {RESTART}{_keeps(new, query)}"
@@ -273,7 +266,9 @@ def _culprits(old: GraphVersion, new: GraphVersion, fragment: str) -> Iterator[t
         elif id not in own:
             found[id] = f"{of} was made with it" + _why_apart(new, id)
         elif (was := old.processors[id].shown) != new.processors[id].shown:
-            found[id] = f"{of} was made with {was}"
+            may_migrate = 0 < new.processors[id].version == old.processors[id].version
+            hint = "; a higher version of the Task with migrate can continue with it" if may_migrate else ""
+            found[id] = f"{of} was made with {was}{hint}"
     if not found and before.inputs == after.inputs:
         found[name] = f"{of} was made with the same messages in other places"
     if not found:  # the same processors after other inputs

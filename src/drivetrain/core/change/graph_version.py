@@ -12,7 +12,8 @@ Built by `version_of`; compared by `difference`, stored by `runtime.graph_versio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -26,6 +27,7 @@ Made: TypeAlias = Literal["run", "update", "rollback", "subscribe", "unsubscribe
 """How a version came into force: an application was started with it, or was changed while it ran, perhaps
 because another application reads from it, or no longer does."""
 
+_VERSIONED: Final = re.compile(r"(?P<rules>.*?); version (?P<version>\d{1,9}) of .*", re.DOTALL)
 _KEPT_KINDS: Final = frozenset({"eventtime", "union", "late", "latepanes"})
 
 
@@ -33,6 +35,8 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
     """One processor of a version.
 
     `kind` and `described` are what the plan shows. `inputs` are processors, `line` is where it was declared.
+    `state` is what its state depends on. A state of `version` 1 and above can be migrated to a later version
+    with the same `rules`.
     """
 
     id: str
@@ -41,6 +45,9 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
     fingerprint: str
     inputs: tuple[str, ...]
     line: str = ""
+    state: str = ""
+    version: int = 0
+    rules: str = ""
 
     @property
     def shown(self) -> str:
@@ -143,7 +150,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     def shape_of(self, fragment: str) -> list[str]:
         """The parts of a fragment that Spark's checkpoint of it depends on."""
         own = self.fragments[fragment]
-        found = [*own.inputs, *(f"{id}: {self._described(id)}" for id in self.kept(fragment))]
+        found = [*own.inputs, *(f"{id}: {self._kept_as(id)}" for id in self.kept(fragment))]
         read = () if own.stateful is None else self.processors[own.stateful].inputs
         if len(read) > 1:  # which message came by which input is part of the state
             found += [f"{own.stateful} reads {', '.join(sorted(self._origins(fragment, id)))}" for id in read]
@@ -161,13 +168,42 @@ class GraphVersion(msgspec.Struct, frozen=True):
         """The parts that Spark's checkpoints depend on, of every fragment."""
         return {id: self.shape_of(id) for id in self.fragments}
 
-    def _described(self, processor: str) -> str:
+    def _kept_as(self, processor: str) -> str:
         record = self.processors[processor]
-        return f"{record.kind} {record.described}"
+        state = record.state or record.described
+        if record.version:
+            return f"{record.kind} {record.rules}; version {record.version} of {state}"
+        return f"{record.kind} {state}"
 
     def is_same_graph(self, other: GraphVersion) -> bool:
         """Whether nothing differs but the number, the time, the user and the lines."""
         return _comparable(self) == _comparable(other)
+
+
+def state_fits(shape: Any, plan: Plan) -> bool:
+    """Whether a plan can continue with checkpoints of this `state_shape`."""
+    new = state_shape(plan)
+    if not isinstance(shape, Mapping) or shape.keys() != new.keys():
+        return False
+    return all(isinstance(shape[id], list) and shapes_fit(shape[id], new[id]) for id in new)
+
+
+def shapes_fit(old: Sequence[Any], new: Sequence[str]) -> bool:
+    """Whether a query can continue from a checkpoint with another `shape_of` its fragment.
+
+    >>> shapes_fit(["a: process by k; version 1 of n: value of int"], ["a: process by k; version 2 of m"])
+    True
+    """
+    return len(old) == len(new) and all(map(_parts_fit, old, new))
+
+
+def _parts_fit(old: Any, new: str) -> bool:
+    if old == new or not isinstance(old, str):
+        return bool(old == new)
+    before, after = _VERSIONED.fullmatch(old), _VERSIONED.fullmatch(new)
+    if before is None or after is None or before["rules"] != after["rules"]:
+        return False
+    return int(before["version"]) < int(after["version"])  # the query migrates it, or refuses it
 
 
 def _comparable(version: GraphVersion) -> object:
@@ -204,6 +240,8 @@ def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVers
                 fingerprint(node.operation),
                 tuple(node.inputs),
                 plan.operators[id].where,
+                node.operation.state_described,
+                *node.operation.state_version,
             )
             for id, node in plan.graph.nodes.items()
         },

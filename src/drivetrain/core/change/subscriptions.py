@@ -23,13 +23,34 @@ import msgspec
 
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Subscription
-from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord, SubscriptionRecord
+from drivetrain.core.change.graph_version import (
+    GraphVersion,
+    ProcessorRecord,
+    SubscriptionRecord,
+    subscriptions_of,
+)
 from drivetrain.errors import UserError
 
 _REMEDY = (
     "leave the stream as it is; or pass --even-if-read, which ends or changes what they read; or end their "
     "subscriptions first with drivetrain unsubscribe"
 )
+
+
+def refuse_checkpoints(graph: Graph) -> None:
+    """Raise UserError when other applications read a graph that is going to publish with checkpoints.
+
+    What it has appended may then be taken back, and they would have processed it.
+    """
+    readers = sorted({record.reader for record in subscriptions_of(graph)})
+    if readers:
+        raise UserError(
+            "an application that others read cannot begin to publish with checkpoints",
+            where=graph.name,
+            got=f"it is read by {', '.join(readers)}",
+            remedy='run it with --set checkpoint.mode="off"; or end their subscriptions with drivetrain '
+            "unsubscribe, and have both use a Kafka topic or files",
+        )
 
 
 def with_subscription(graph: Graph, record: SubscriptionRecord) -> Graph:

@@ -5,7 +5,8 @@ of the plan the checkpoint depends on; others may differ in the next query that 
 
 Design: a checkpoint holds offsets by the order of the inputs, a clock, and the state of one processor. So the
 inputs, the processors that assign event time, and the stateful processor have to be described as before, and
-each input of the stateful processor has to come from the same sources (`GraphVersion.shape_of`). Stateless
+each input of the stateful processor has to come from the same sources (`GraphVersion.shape_of`); a state that
+is migrated to a later version needs only the same rules. Stateless
 processors between them may be added, changed and removed. If two trunks differ, code and
 tables included, the query has to restart to switch from one to the other.
 
@@ -18,12 +19,20 @@ Called by `difference`, and by whoever starts the queries of versions.
 
 from __future__ import annotations
 
-from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
+from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord, shapes_fit
 
 
 def fits(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
     """Whether a fragment of both versions can continue as the new one from the checkpoint of the old one."""
-    return old.shape_of(fragment) == new.shape_of(fragment)
+    return shapes_fit(old.shape_of(fragment), new.shape_of(fragment))
+
+
+def migrates(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
+    """Whether the state of a fragment of both versions is of an older version than the new one declares."""
+    before, after = old.fragments[fragment].stateful, new.fragments[fragment].stateful
+    if before is None or before != after:
+        return False
+    return 0 < old.processors[before].version < new.processors[before].version
 
 
 def has_same_trunk(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:

@@ -7,7 +7,8 @@ The rule is to fuse as much as possible. An edge becomes a channel only when
     consumers, which includes late messages and dead letters, or is a stateless Task with hooks for the
     clock or the end, or a join with a table that is read again,
 (c) the user marked it with `cut()`,
-(d) a union or a Task with several inputs joins fragments that cannot be fused.
+(d) a union or a Task with several inputs joins fragments that cannot be fused,
+(e) the consumer gathers messages for an interval (early results).
 
 Why: a Spark query's state belongs to its plan, so a query holds at most one stateful operator; the processors
 after it (the branches) run on each batch's result and may feed many outputs; the processors before it
@@ -96,6 +97,8 @@ class _Draft:
             return None  # a channel after its producer holds other messages
         if self.graph.nodes[producer].cut:
             return "the application asks for it with cut()"
+        if node.operation.interval_ms is not None:
+            return f"{node.id} waits between its batches, so messages wait in front of it"
         if not (node.operation.keeps_state or joins):
             return None
         piece = self.home[producer]

@@ -22,7 +22,8 @@ Invariants:
 1. An entry is visible exactly to times before it expires, whenever `expire` is called with a clock up to
    them.
 2. A key without entries has no record.
-3. Values are decoded only with the types that they were encoded with: other declarations are refused.
+3. Values are decoded only with the types that they were encoded with: states of another declaration are
+   migrated (`key_migration`) or refused.
 
 Called by `spark.compile.keyed_tasks` for each bucket of keys, and by `spark.state.keyed_state`.
 """
@@ -34,6 +35,7 @@ from typing import Any, Final
 
 import msgspec
 
+from drivetrain.core.state.key_migration import Declaration
 from drivetrain.core.state.key_timers import KeyTimers
 from drivetrain.core.state.paged_state import PagedState
 from drivetrain.errors import InputError, UserError
@@ -52,13 +54,15 @@ class _Saved(msgspec.Struct, array_like=True):
     expiries: list[tuple[int, bytes]]
     held: list[Held]
     records: bytes
+    rules: str
+    task_version: int
 
 
 class KeyStates:
     """The records, timers and held messages; `saved` gives the bytes from which the next one is created."""
 
-    def __init__(self, signature: str, saved: bytes | None = None) -> None:
-        self.signature: Final = signature
+    def __init__(self, declaration: Declaration, saved: bytes | None = None) -> None:
+        self.declaration: Final = declaration
         self.timers = KeyTimers()
         self.held: list[Held] = []
         """The messages that wait for the clock, in no order."""
@@ -118,11 +122,13 @@ class KeyStates:
         return msgspec.msgpack.encode(
             _Saved(
                 _VERSION,
-                self.signature,
+                self.declaration.signature,
                 self.timers.kept(),
                 self._expiries.kept(),
                 sorted(self.held),
                 self._paged.saved(),
+                self.declaration.rules,
+                self.declaration.version,
             )
         )
 
@@ -154,17 +160,30 @@ class KeyStates:
                 got=f"{len(saved)} bytes: {error}",
                 remedy="go back to a checkpoint or a savepoint, or start over with --fresh",
             ) from error
-        if (kept.version, kept.signature) != (_VERSION, self.signature):
+        if kept.version != _VERSION:
             raise UserError(
-                "the declaration of the states has changed",
-                expected=self.signature,
-                got=kept.signature,
-                remedy="restore the earlier declaration, or start over with --fresh",
+                "the states were written by another version of Drivetrain",
+                expected=f"form {_VERSION}",
+                got=f"form {kept.version}",
+                remedy="run that version, or start over with --fresh",
             )
+        self.declaration.require_readable(kept.signature, kept.rules, kept.task_version)
         self.timers, self._expiries = KeyTimers(kept.timers), KeyTimers(kept.expiries)
         self._due = {key: at_ms for at_ms, key in kept.expiries}
         self.held = kept.held
         self._paged = PagedState(kept.records)
+        if kept.task_version != self.declaration.version:
+            self._migrate(kept.task_version)
+
+    def _migrate(self, version: int) -> None:
+        """Have the records of an older version replaced; all of them, or an error is raised."""
+        self._expiries, self._due = KeyTimers(), {}
+        ttls_us = {s.name: s.ttl_ms * 1000 for s in self.declaration.states if s.ttl_ms is not None}
+        for key in list(self._paged.keys()):
+            made = self.declaration.migrated(key, self.record(key), version)
+            self._open[key] = made
+            times = [entry[0] + ttl for name, ttl in ttls_us.items() for entry in entries_of(made.get(name))]
+            self.touch(key, min(times, default=None))
 
 
 def entries_of(kept: Any) -> Sequence[Any]:

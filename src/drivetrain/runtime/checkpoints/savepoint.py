@@ -50,6 +50,7 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
     write_manifest,
 )
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ SOURCES: Final = "sources"
 SINKS: Final = "sinks"
 TABLES: Final = "tables"
 _TRIES: Final = 3
-_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class _ReadPastError(Exception):
@@ -238,15 +238,12 @@ def positions_in(sources: Mapping[str, str]) -> dict[str, int]:
 
 
 def _partitions(aside: Path, record: CheckpointRecord) -> dict[str, int]:
-    """The number of parts of each fragment's state, according to Spark's log."""
-    found = {}
-    for id, snapshot in record.fragments.items():
-        log = aside / FRAGMENTS / id / "checkpoint" / "offsets" / str(snapshot.batch_id)
-        if log.is_file():
-            conf = json.loads(log.read_text().splitlines()[1]).get("conf", {})
-            if _PARTITIONS in conf:
-                found[id] = int(conf[_PARTITIONS])
-    return found
+    """The number of parts of each fragment's state."""
+    found = {
+        id: state_partitions(aside / FRAGMENTS / id / "checkpoint", snapshot.batch_id)
+        for id, snapshot in record.fragments.items()
+    }
+    return {id: number for id, number in found.items() if number is not None}
 
 
 def _committed(rundir: RunDirectory, fragment: str) -> int:

@@ -37,7 +37,9 @@ from typing import Final
 from drivetrain.durable import new_file, publish_directory, writing
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.file_lock import FileLock
+from drivetrain.runtime.checkpoints.divided_state import DIRECTORY as DIVIDED
 from drivetrain.runtime.checkpoints.hadoop_checksum import Checking, checksums_of
+from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.state_pictures import DIRECTORY as PICTURES
 
 _VERSIONED: Final = re.compile(r"(\d+)(?:_[\w-]+)?\.(changelog|delta|zip|snapshot)")
@@ -49,7 +51,7 @@ RELEASED: Final = "released"
 
 _IF_FULL: Final = "make room: the checkpoint is tried again"
 
-_NOT_KEPT: Final = frozenset(("checkpoint", "again", "lock", RELEASED))
+_NOT_KEPT: Final = frozenset(("checkpoint", "again", DIVIDED, "lock", RELEASED))
 """Names in a fragment's directory that are not part of its state, or are copied in another way."""
 
 
@@ -196,8 +198,11 @@ def _parts(own: Path, batch_id: int, known: Path | None) -> Iterator[tuple[Path,
     for number in range(max(0, batch_id - 1), batch_id + 1):  # Spark needs the batch before, too
         yield Path(f"checkpoint/offsets/{number}"), True
     yield Path(f"checkpoint/commits/{batch_id}"), True
+    partitions = state_partitions(checkpoint, batch_id)
     for folder in ("state", "sources"):
         for path, _, names in os.walk(checkpoint / folder):
+            if folder == "state" and _is_left(Path(path).relative_to(checkpoint / folder), partitions):
+                continue
             if known is not None:
                 before = known / Path(path).relative_to(own)
                 names = sorted({*names, *(_file_names(before) if before.is_dir() else ())})
@@ -206,6 +211,15 @@ def _parts(own: Path, batch_id: int, known: Path | None) -> Iterator[tuple[Path,
             for name in needed:
                 is_fixed = folder == "sources" or _VERSIONED.fullmatch(name) is not None
                 yield (Path(path) / name).relative_to(own), is_fixed
+
+
+def _is_left(path: Path, partitions: int | None) -> bool:
+    """Whether a directory is of a partition from before the state was divided into fewer.
+
+    State directories are `<operator>/<partition>`, and `<operator>/_metadata`.
+    """
+    parts = path.parts
+    return len(parts) > 1 and parts[1].isdigit() and partitions is not None and int(parts[1]) >= partitions
 
 
 def _needed(names: list[str], version: int) -> list[str]:

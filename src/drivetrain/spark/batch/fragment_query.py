@@ -31,6 +31,7 @@ from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import loss_record, require_batch, with_losses
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.state_partitions import is_division
 from drivetrain.spark.batch.batch import BatchOutcome
 from drivetrain.spark.batch.fragment_clock import FragmentClock
 from drivetrain.spark.batch.input_steps import InputSteps
@@ -251,6 +252,17 @@ class FragmentQuery:
             return False  # then it is searched for like any other loss
         return all(channel not in record.channels(fragment) for fragment in record.fragments)
 
+    def _require_batch(
+        self, channel: str, store: ChannelStore, batch_id: int, *, has_none: bool = False
+    ) -> None:
+        """Raise MessageLossError when a channel lacks a batch's entry; with `has_none` it had no messages."""
+        if ChannelBeginning(store.uri).is_open(store, batch_id):
+            return
+        if has_none or self._ran_without(channel, batch_id):
+            last = store.last()  # an entry, so that nobody looks for what it never had
+            store.append(batch_id, [], NO_CLOCK_MS if last is None else last.clock_ms)
+        require_batch(store, batch_id)
+
     # -- for both kinds ------------------------------------------------------------------------------
 
     def _recover(self) -> None:
@@ -262,13 +274,11 @@ class FragmentQuery:
         appended = [_clock_until(store, newest) for store in self.branches.stores.values()]
         clocks = [known_clock(clock_ms) for clock_ms in appended]
         if not self.trunk.only_at_end:
+            is_divided = is_division(self.checkpoint, newest)
             for id, store in self.branches.stores.items():
-                if ChannelBeginning(store.uri).is_open(store, newest):
-                    continue
-                if self._ran_without(id, newest):
-                    last = store.last()  # an entry, so that nobody looks for what it never had
-                    store.append(newest, [], NO_CLOCK_MS if last is None else last.clock_ms)
-                require_batch(store, newest)
+                if is_divided:  # what the batch before it wrote may be lost, and must not be hidden
+                    self._require_batch(id, store, newest - 1)
+                self._require_batch(id, store, newest, has_none=is_divided)
         self.clock.restore(newest)
         if newest >= 0:
             metadata, self.inputs.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))

@@ -23,7 +23,7 @@ Called by `fragment_query`, `branches` and `spark.repair.rerun_batch`; implement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -170,6 +170,14 @@ class QueryEngine(Protocol):
         """Other branches after a trunk that was compiled before, of a version with the same trunk.
 
         If the context names a version that hands over, they are the branches of both.
+        """
+        ...
+
+    def divide(self, checkpoint: Path, partitions: int) -> Generator[None, None, None]:
+        """Divide the state in a checkpoint that no query uses into other partitions, in steps.
+
+        The checkpoint then has one more batch, committed, with the extent of its last one. Closing the steps
+        gives it up, and leaves the checkpoint unusable.
         """
         ...
 

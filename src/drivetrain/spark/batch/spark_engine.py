@@ -8,7 +8,9 @@ Called by `spark.run.host`; `realtime_query` wraps the query that it starts itse
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+import uuid
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -95,6 +97,30 @@ class SparkEngine:
         if context.handing_over is not None:
             return HandoverBranches(context, fragment, trunk)
         return SparkBranches(context, fragment, trunk)
+
+    def divide(self, checkpoint: Path, partitions: int) -> Generator[None, None, None]:
+        """Divide the state in a checkpoint by Spark's jobs, which end with the steps."""
+        group, failed = f"divide-{uuid.uuid4().hex}", list[BaseException]()
+
+        def work() -> None:
+            context = self.spark.sparkContext
+            try:
+                context.setJobGroup(group, f"the state in {checkpoint} is divided", interruptOnCancel=True)
+                self.spark._streamingCheckpointManager.repartition(str(checkpoint), partitions)
+            except BaseException as error:  # noqa: BLE001 - raised by the steps
+                failed.append(error)
+
+        thread = threading.Thread(target=work, name=group, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                yield
+        except GeneratorExit:
+            self.spark.sparkContext.cancelJobGroup(group)
+            thread.join()
+            raise
+        for error in failed:
+            raise error
 
     def start(self, trunk: Trunk, name: str, checkpoint: Path, on_batch: OnBatch) -> SparkQuery:
         """Start the query of a trunk."""

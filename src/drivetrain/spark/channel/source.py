@@ -28,6 +28,7 @@ Called by: Spark; the engine loads it and hands it to `with_channel_clock`.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
 from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.channel.pace import Pace, Waiting
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.errors import InputError
 from drivetrain.runtime.channel.columns import PUNCT, TS, WM
@@ -94,6 +96,7 @@ class ChannelSource(DataSource):
     tasks per batch (default 2); `released`, a file with the round of the last released barrier: with it a
     batch ends before a barrier that is not released yet; `limit`, a file with the share of
     `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry);
+    `intervalMs` with `windowBatches`, `windowRows` and `windowBytes`, how often a batch begins (`Pace`);
     `outside`, for a channel of another application: its producer learns what is planned.
     """
 
@@ -123,6 +126,8 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._released_path = options.get("released")
         self._first = int(options["start"]) if "start" in options else None
         self._is_outside = options.get("outside") == "true"
+        self._pace = _pace(options)
+        self._planned_ms: int | None = None
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._store: ChannelStore | None = None
         self._recorded = -1
@@ -159,6 +164,8 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, max(self._stop_at, position))
         reached = self._batch_end(position, end, is_limited=not isinstance(limit, ReadAllAvailable))
         has_repeated, self._has_repeated = self._has_repeated, True
+        if reached > position and not self._is_due(position, reached, end):
+            return start
         if reached > position:
             if self._is_outside:
                 OutsideReader(self._log()).plan(reached)
@@ -225,6 +232,19 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached = number + 1
         return reached
 
+    def _is_due(self, position: int, reached: int, end: int) -> bool:
+        """Whether a batch up to `reached` begins now, of the entries up to `end`."""
+        if self._pace is None or self._stop_at is not None:
+            return True
+        entries, now_ms = self._log().entries(position, reached), int(time.time() * 1000)
+        rows, size = sum(entry.rows for entry in entries), sum(entry.bytes for entry in entries)
+        clock_ms = self._log().entry(reached - 1).clock_ms
+        waiting = Waiting(reached - position, rows, size, clock_ms, is_all=reached == end)
+        if not self._pace.is_due(waiting, now_ms, self._planned_ms):
+            return False
+        self._planned_ms = now_ms
+        return True
+
     def _too_much(self, rows: int, size: int, max_bytes: int) -> bool:
         return bool((self._max_rows and rows > self._max_rows) or (max_bytes and size > max_bytes))
 
@@ -280,6 +300,13 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 columns.append(pa.nulls(1, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _pace(options: Mapping[str, str]) -> Pace | None:
+    if "intervalms" not in options:
+        return None
+    limits = (int(options.get(f"window{what}", 0)) for what in ("batches", "rows", "bytes"))
+    return Pace(int(options["intervalms"]), *limits)
 
 
 def _column(batch: Any, field: Any, segment: Segment) -> Any:

@@ -33,7 +33,7 @@ import msgspec
 
 from drivetrain.api.moments import moment_text
 from drivetrain.config import Config
-from drivetrain.core.change.graph_version import state_shape
+from drivetrain.core.change.graph_version import state_fits, state_shape
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.durable import sync, writing
 from drivetrain.errors import UserError
@@ -113,7 +113,7 @@ class OpenedSavepoint:
                 remedy="use another --state-dir, or --fresh to delete that state and its published results",
             )
         shape, known = state_shape(plan), self.manifest.state
-        if shape != known:
+        if not state_fits(known, plan):
             raise SavepointError(
                 "the savepoint belongs to an application with another state",
                 where=str(self.place),

@@ -25,6 +25,7 @@ from drivetrain.api.graph import Node
 from drivetrain.api.keyed_task import RUNNING, Keyed, KeyedTask
 from drivetrain.api.operations import Process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, ended_by
+from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KINDS, KeyStates, Place
 from drivetrain.core.state.state_keys import decoded_key
 from drivetrain.errors import GraphError
@@ -93,7 +94,7 @@ class KeyedFunction(BucketFunction):
         declared = self.operation.keyed
         assert declared is not None
         clock_ms = clock_in(state)
-        states = KeyStates(str(declared), state.get[0] if state.exists else None)
+        states = KeyStates(declaration(declared), state.get[0] if state.exists else None)
         task = instance_of(self.operation, self.id, self.operator, self.run_id, bucket, clock_ms)
         batch = _Batch(self.operator, declared, states, task, clock_ms)
         came = [] if state.hasTimedOut else [p for frame in frames for p in frame["payload"]]

@@ -292,14 +292,17 @@ def join_table(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Fra
     frame, operation, where = inputs[0].resolved(), node.operation, str(node)
     assert isinstance(operation, JoinTable)
     table = around.table(node.inputs[1])
+    only_messages = operation.how in ("semi", "anti")
     clash = [c for c in table.columns if c in frame.columns and c not in operation.on]
-    if clash:
+    if clash and not only_messages:
         raise OperatorTypeError(
             f"both sides of the join have a column {clash[0]!r}",
             where=where,
             remedy="rename one with select(...), or add it to on=",
         )
     joined = frame.df.join(F.broadcast(table), list(operation.on), operation.how)
+    if only_messages:
+        return Frame(joined.select(*frame.df.columns), (), frame.message)
     hidden = [c for c in frame.df.columns if c.startswith("__")]
     rest = [c for c in joined.columns if c not in hidden]
     return Frame(joined.select(*rest, *hidden))

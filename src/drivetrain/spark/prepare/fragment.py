@@ -45,6 +45,7 @@ from drivetrain.spark.prepare.stored_sources import Begin, StoredInput, must_be_
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.state.state_description import note_operator
+from drivetrain.spark.state.state_migration import require_migratable
 
 
 class TrunkCompiler:
@@ -145,12 +146,28 @@ class TrunkCompiler:
             self.context.schemas[id],
             **self.subscriber,
             **self.released,
+            **self._pace(),
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
             limit=self.limit_path,
             tasks=int(self.context.spark.conf.get("spark.sql.shuffle.partitions", "2")),
         )
         self.inputs.append(id)
         return df
+
+    def _pace(self) -> dict[str, int]:
+        """How often batches begin, if the stateful processor gathers messages for some time."""
+        stateful = self.plan.graph.nodes[self.fragment.stateful] if self.fragment.stateful else None
+        interval_ms = None if stateful is None else stateful.operation.interval_ms
+        if not interval_ms or not self.subscriber:
+            return {}
+        config = self.context.config
+        kept, age_ms = config[channel_keys.MAX_BYTES], config[channel_keys.MAX_AGE]
+        return {
+            "intervalMs": min(interval_ms, age_ms // 2) if age_ms else interval_ms,
+            "windowBatches": config[channel_keys.WINDOW_BATCHES],
+            "windowRows": config[channel_keys.WINDOW_MESSAGES],
+            "windowBytes": min(filter(None, (config[channel_keys.WINDOW_BYTES], kept))),
+        }
 
     def _read(self, node: Node) -> Frame:
         source, declared = node.operation.stream_source, node.operation.assigned_time
@@ -334,6 +351,7 @@ class TrunkCompiler:
 
     def _stateful(self, node: Node) -> StatefulPlan:
         if self.query_directory == self.directory:
+            require_migratable(self.context.spark, self.directory, node)
             note_operator(self.directory, node)
         inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
         return compile_stateful(node, inputs, self.context.surroundings(node.id, pictures=self._pictures))

@@ -53,6 +53,7 @@ from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import LossRecord, loss_record, record
 from drivetrain.runtime.channel.segments import REMADE, MessageLossError, verified
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.state_partitions import is_division
 from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end
@@ -194,6 +195,9 @@ class Repair:
         if channel is None:
             raise self._for_good(id, damage, "a source's store: the source cannot be asked twice")
         if entry.batch_id == NO_BATCH or (damage.entry is None and self._only_clock(store, entry)):
+            return []
+        own = self._context.rundir.fragment(channel.producer_fragment) / "checkpoint"
+        if is_division(own, entry.batch_id):
             return []
         clock_ms = self._clock_before(store, entry)
         context = self._context

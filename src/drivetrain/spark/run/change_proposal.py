@@ -26,7 +26,7 @@ from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
-from drivetrain.core.change.subscriptions import carried_over, refuse_read
+from drivetrain.core.change.subscriptions import carried_over, refuse_checkpoints, refuse_read
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
@@ -95,7 +95,6 @@ def checked(
     asked: AskedChange,
     *,
     start: Start | None = None,
-    in_cluster: bool = False,
 ) -> Proposal:
     """Check a change, and compile it for the fragments that `drivers` drive, by id.
 
@@ -116,7 +115,7 @@ def checked(
     if not asked.even_if_read:
         refuse_read(before.record, record)
     modes = {"has_checkpoints": before.context.transactional, "discards": discards}
-    found = difference(before.record, record, in_cluster=in_cluster, even_if_read=True, **modes)
+    found = difference(before.record, record, even_if_read=True, **modes)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -134,6 +133,8 @@ def checked(
     record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=discards, schemas=schemas)
     loaded = dataclasses.replace(loaded, record=record)
     _refuse_joint_publication(loaded)
+    if not before.context.transactional and makes_checkpoints(loaded.plan, loaded.context.config):
+        refuse_checkpoints(loaded.plan.graph)  # they would begin with the next start
     _refuse_taken_places(before, loaded)
     for id, sink in loaded.sinks.items():
         if before.sinks.get(id) is not sink:

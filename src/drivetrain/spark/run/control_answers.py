@@ -50,6 +50,7 @@ class ControlAnswers:
             "configure": self._configure,
             "subscribe": self._subscribe,
             "unsubscribe": self._unsubscribe,
+            "scale": self._scale,
         }
 
     def answer(self, line: bytes) -> bytes:
@@ -100,6 +101,10 @@ class ControlAnswers:
     def _unsubscribe(self, request: ControlRequest) -> ControlAnswer:
         number = self._subscribers.end(request.reader, request.source)
         return ControlAnswer(self._changes.state, number)
+
+    def _scale(self, request: ControlRequest) -> ControlAnswer:
+        self._changes.scale(request.fragment, request.partitions)
+        return ControlAnswer(self._changes.state)
 
     def _stop(self, _: ControlRequest) -> ControlAnswer:
         self._reporter.stop()

@@ -47,6 +47,7 @@ from drivetrain.runtime.clock_actor import clocked_fragments
 from drivetrain.runtime.fragment_roles import interrupted, note_done
 from drivetrain.runtime.leftovers import delete_ended
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, window_size_ms
+from drivetrain.spark.run.fragment_versions import end_unbegun
 
 if TYPE_CHECKING:
     from drivetrain.core.change.graph_version import GraphVersion
@@ -271,10 +272,8 @@ class FragmentChanges:
             self._tell_beginning(id)
             return
         driver = self._drivers.get(producer)
-        if driver is not None and driver.is_finished and channel not in driver.query.branches.stores:
-            store = ChannelStore(uri, fragment=producer)
-            ChannelBeginning(uri).begin(store, driver.query.batch_id, FINAL_CLOCK_MS, None)
-            store.append_clock(FINAL_CLOCK_MS)
+        if driver is not None:
+            end_unbegun(driver, channel, uri)
 
     def _tell_beginning(self, id: str) -> None:
         try:

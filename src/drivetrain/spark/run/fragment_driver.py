@@ -129,13 +129,19 @@ class FragmentDriver:
         self.query.state = FragmentState.RESTARTING
         self._recovering = self._begin(self.fragment, self._recovery.recover(self.query, failure))
 
-    def restart(self, ready: Callable[[FragmentQuery], None]) -> None:
+    def restart(
+        self,
+        ready: Callable[[FragmentQuery], None],
+        between: Callable[[FragmentQuery], Steps[None]] | None = None,
+    ) -> None:
         """Let another query follow, compiled again; `ready` receives it before it starts.
+
+        What `between` makes of the query that has stopped is done before the next one is compiled.
 
         The query is drained, and all its batches are committed.
         """
         self.query.state = FragmentState.RESTARTING
-        self._recovering = self._begin(self.fragment, self._recovery.restarted(self.query, ready))
+        self._recovering = self._begin(self.fragment, self._recovery.restarted(self.query, ready, between))
 
     def _take_successor(self, recovering: Underway) -> None:
         if recovering.is_alive():

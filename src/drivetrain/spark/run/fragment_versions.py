@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drivetrain.config.references import scrubbed
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.channel.beginning import ChannelBeginning
+from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 
 if TYPE_CHECKING:
@@ -40,6 +43,18 @@ def have_go_over(
     query.versions.on_trial = on_trial
     if not query.versions.wanted.is_of(number, before):
         query.versions.want(made(query, query.versions.at_hand(number, before)))
+
+
+def end_unbegun(driver: FragmentDriver, channel: str, uri: str) -> None:
+    """End a new channel of a fragment that has finished before it switched to the channel's version."""
+    if not driver.is_finished or channel in driver.query.branches.stores:
+        return
+    begins = ChannelBeginning(uri).read()
+    if begins is None or begins.after is not None:
+        return
+    store = ChannelStore(uri, fragment=driver.fragment)
+    ChannelBeginning(uri).begin(store, driver.query.batch_id, FINAL_CLOCK_MS, None)
+    store.append_clock(FINAL_CLOCK_MS)
 
 
 def fits(found: BranchSet | None, query: MicroBatchQuery) -> BranchSet | None:

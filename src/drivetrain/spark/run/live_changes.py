@@ -63,11 +63,13 @@ from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import first_batch, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
+from drivetrain.spark.run.scaling import Scaling
 from drivetrain.spark.run.starting_fragments import started
 from drivetrain.spark.run.wanted_versions import WantedVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
+    from drivetrain.core.change.scaling_state import ScalingState
     from drivetrain.spark.batch.query_versions import QueryVersions
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
@@ -98,6 +100,7 @@ class LiveChanges:
         self._handovers: Final = Handovers(self.versions, drivers)
         self._wanted: Final = WantedVersions(self.versions, drivers, self._handovers)
         self._history: Final = ChangeHistory(execution.rundir.versions, self.versions.notices)
+        self.scaling: Final = Scaling(execution, drivers, self._reserved)
         self._given_up: int | None = None
         self._is_over = False
         self._ended: Change | None = None  # the last change whose outcome is recorded
@@ -108,7 +111,7 @@ class LiveChanges:
     def state(self) -> ChangeState:
         """The state of the change; may be one step old."""
         state, handover = self._state, self._handovers.handover
-        state = msgspec.structs.replace(state, stages=self._history.stages)
+        state = msgspec.structs.replace(state, stages=self._history.stages, scaling=self.scaling.state)
         if handover is None or handover.number != state.version:
             return state
         both, clock_ms = self._handovers.both, self._handovers.clock_ms
@@ -120,11 +123,9 @@ class LiveChanges:
         Raises ChangeUnderwayError, UserError if the application cannot change this way, and compilation
         errors.
         """
-        if self._is_over:
-            remedy = "run it with the new graph once it has stopped"
-            raise UnavailableError("the application is stopping", remedy=remedy)
+        self._refuse_when_stopping("run it with the new graph once it has stopped")
         if not self._reserved.acquire(blocking=False):
-            raise underway(self.state)
+            self._refuse_underway()
         try:
             self._handovers.refuse_change(asked.record)
             with self._history.begun():
@@ -137,6 +138,21 @@ class LiveChanges:
         self._history.reach(Reached.COMPILED)
         self._proposal = made
         return made.change.number
+
+    def scale(self, fragment: str, partitions: int) -> ScalingState:
+        """Begin to divide the state of a fragment into other partitions; see `Scaling.propose`.
+
+        Raises ChangeUnderwayError too, and UnavailableError when the application is stopping.
+        """
+        self._refuse_when_stopping("run it again, and scale it then")
+        return self.scaling.propose(fragment, partitions, self._refuse_underway)
+
+    def _refuse_underway(self) -> None:
+        raise underway(self.state)
+
+    def _refuse_when_stopping(self, remedy: str) -> None:
+        if self._is_over:
+            raise UnavailableError("the application is stopping", remedy=remedy)
 
     def wait_taken(self, number: int) -> None:
         """Wait until the loop has adopted a proposed change: then no batch begins with the previous version.
@@ -191,6 +207,7 @@ class LiveChanges:
             self._history.reach(Reached.HANDED_OVER)
         self._look()
         self._see_to_versions()
+        self.scaling.look()
         self._withdrawn.look()
         self._fragments.look()
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.connector.sink import SinkWriter
 
 
-from drivetrain.core.change.subscriptions import carried_over
+from drivetrain.core.change.subscriptions import carried_over, refuse_checkpoints
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.runtime.leftovers import delete_leftovers
 from drivetrain.spark.run.execution import Execution
@@ -86,6 +86,8 @@ def prepare(
     application's first error: then a first run leaves no state, and an earlier life stays.
     """
     plan, version = with_readers(plan, rundir, config, version, fresh=fresh)
+    if makes_checkpoints(plan, config):
+        refuse_checkpoints(plan.graph)
     with opened_savepoint(
         savepoint, plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms
     ) as saved:

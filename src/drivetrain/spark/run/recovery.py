@@ -96,10 +96,18 @@ class Recovery:
             skip=context.plan.delivery == AT_MOST_ONCE,
         )
 
-    def restarted(self, query: FragmentQuery, ready: Callable[[FragmentQuery], None]) -> Steps[FragmentQuery]:
-        """Make the successor of a query that was drained, compiled again; `ready` receives it."""
+    def restarted(
+        self,
+        query: FragmentQuery,
+        ready: Callable[[FragmentQuery], None],
+        between: Callable[[FragmentQuery], Steps[None]] | None = None,
+    ) -> Steps[FragmentQuery]:
+        """Make the successor of a query that was drained, compiled again; `ready` receives it.
+
+        The steps of `between` come after the query has stopped, and before the next one is compiled.
+        """
         query.stop()
-        yield from ()
+        yield from () if between is None else between(query)
         with self._compiling:
             successor = self._execution.fragment(query.fragment.id, counts=query.counts)
         successor.go_on(query)

@@ -27,11 +27,12 @@ from drivetrain.api.moments import moment_ms
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import At, time_given
+from drivetrain.core.change.scaling_state import ScalingState, require_scaled
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UnavailableError, UserError
-from drivetrain.runtime.control_requests import wait_ended
+from drivetrain.runtime.control_requests import wait_ended, wait_scaled
 from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.change_proposal import AskedChange
@@ -211,6 +212,20 @@ class RunningApplication:
         """
         found = configure(self._begun(timeout).versions, values, restore)
         return {value.name: value.after for value in found}
+
+    def scale(self, fragment: str, partitions: int, timeout: str = DEFAULT_TIMEOUT) -> ScalingState:
+        """Divide the state of a fragment, or of a processor's fragment, into so many partitions; see
+        `drivetrain scale`. Waits until the fragment runs again, and returns how long it took.
+
+        Raises UserError when that is impossible, or has failed, ChangeUnderwayError during a change, and
+        UnavailableError when it has not ended after `timeout`; then it continues.
+
+        >>> def wider(running: RunningApplication) -> int:
+        ...     return running.scale("hourly", partitions=8).paused_ms
+        """
+        wait_s, changes = milliseconds(timeout, "timeout") / 1000, self._begun(timeout)
+        changes.scale(fragment, partitions)
+        return require_scaled(wait_scaled(self._state_of(changes), wait_s))
 
     def _edited(self, timeout: str, edit: Callable[[Graph], Graph], *, discard: bool = False) -> int:
         def propose(changes: LiveChanges) -> int:

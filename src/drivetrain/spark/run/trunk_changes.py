@@ -17,7 +17,7 @@ Invariants:
 1. A batch that may have reached an output runs again with the trunk of its own version.
 2. A state is read only with the types with which it was written.
 
-Called by `live_changes`, `change_proposal` and `execution`.
+Called by `live_changes`, `change_proposal` and `execution`, and by executors.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.spark.session.offset_log import batch_numbers, committed
+from drivetrain.spark.state.state_migration import require_same_version
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -62,7 +63,7 @@ class TrunkChanges:
         query = driver.query
         if driver.is_recovering or driver.is_finished:
             return False
-        if not self._differs(driver, number) and self._drained.get(fragment) is not query:
+        if not self.differs(driver, number) and self._drained.get(fragment) is not query:
             return False  # one that was drained for a change that was given up has to restart, too
         if (query.has_failed and not query.has_drained) or query.batch_id < query.replay_until:
             return True  # the batch from before this query comes first, with its own version
@@ -83,9 +84,10 @@ class TrunkChanges:
         """Whether a batch has failed with the trunk of another version, and may now run with `number`."""
         versions = driver.query.versions
         assert versions is not None
-        return self._differs(driver, number) and not versions.is_bound(driver.query.batch_id + 1)
+        return self.differs(driver, number) and not versions.is_bound(driver.query.batch_id + 1)
 
-    def _differs(self, driver: FragmentDriver, number: int) -> bool:
+    def differs(self, driver: FragmentDriver, number: int) -> bool:
+        """Whether the query of a fragment has another trunk than that of a version."""
         versions, fragment = driver.query.versions, driver.fragment
         if versions is None or versions.trunk == number:
             return False
@@ -137,6 +139,9 @@ def check_trunk(
     Raises the error of the operator that Spark refuses, and UserError when a state or a channel would hold
     something else.
     """
+    if fragment.stateful is not None:
+        before = query.plan.graph.nodes[fragment.stateful]
+        require_same_version(loaded.plan.graph.nodes[fragment.stateful], before)
     with tempfile.TemporaryDirectory(prefix="drivetrain-trunk-") as place:
         trunk = versions.trunk(loaded, fragment, Path(place))
         try:

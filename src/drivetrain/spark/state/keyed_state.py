@@ -16,6 +16,7 @@ from typing import Any
 
 from drivetrain.api.keyed_task import Keyed
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import (
     KINDS,
     KeyStates,
@@ -33,9 +34,10 @@ def keyed_values(
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The keys of a bucket, or only one, with their states by name: a value, a list or a mapping.
 
-    A value that a key does not have is None. Raises `UserError` for states of another declaration.
+    A value that a key does not have is None. States of an older version are shown as `migrate` makes them.
+    Raises `UserError` for states of another declaration.
     """
-    states = KeyStates(str(declared), saved)
+    states = KeyStates(declaration(declared), saved)
     place = Place(states)
     place.now_us = (clock_ms if clock_ms < FINAL_CLOCK_MS else NO_CLOCK_MS) * 1000
     by_name = {s.name: KINDS[s.kind](place, s.name, s.types, s.ttl_ms) for s in declared.states}

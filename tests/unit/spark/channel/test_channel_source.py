@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from drivetrain.core.channel.channel_log import Segment, TrimmedError
 from drivetrain.core.checkpoint.transaction import Action, Command
-from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.errors import InputError
 from drivetrain.runtime.channel.segments import MessageLossError, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
@@ -144,6 +145,35 @@ def test_a_batch_ends_in_front_of_a_barrier_until_that_is_released(
     publish_clock(tmp_path / "released", 8)
     assert held.latestOffset(at(0), UNLIMITED)["entry"] == 6
     assert reader(store.uri).latestOffset(at(0), UNLIMITED)["entry"] == 6
+
+
+def test_a_reader_with_an_interval_waits_but_not_for_a_barrier_or_the_end(
+    store: ChannelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(time, "time", lambda: now_s[0])
+    limits = {"windowBatches": 50, "windowRows": 8, "windowBytes": 1 << 20}
+    slow = reader(store.uri, intervalMs=60_000, released=tmp_path / "released", **limits)
+    put(store, 0, [1])
+    assert slow.latestOffset(at(0), UNLIMITED)["entry"] == 1, "the first batch does not wait"
+    put(store, 1, [2])
+    put(store, 2, [3])
+    assert slow.latestOffset(at(1), UNLIMITED) == at(1)
+    now_s[0] = 120.0
+    assert slow.latestOffset(at(1), UNLIMITED)["entry"] == 3, "another minute of the wall clock has begun"
+    put(store, 3, [4])
+    assert slow.latestOffset(at(3), UNLIMITED) == at(3)
+    put_barrier(store, 7)
+    assert slow.latestOffset(at(3), UNLIMITED)["entry"] == 4, "the checkpoint needs what is in front of it"
+    publish_clock(tmp_path / "released", 7)
+    put(store, 5, [5, 6, 7])
+    assert slow.latestOffset(at(4), UNLIMITED) == at(4)
+    put(store, 6, [8])
+    assert slow.latestOffset(at(4), UNLIMITED)["entry"] == 7, "half of the window is full"
+    put(store, 7, [9])
+    assert slow.latestOffset(at(7), UNLIMITED) == at(7)
+    store.append_clock(FINAL_CLOCK_MS)
+    assert slow.latestOffset(at(7), UNLIMITED)["entry"] == 9, "the producer has ended"
 
 
 def test_a_released_barrier_is_no_batch_by_itself(store: ChannelStore, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
 
 _AGAIN_MS: Final = 2_000
 """How soon an outcome is recorded again that could not be."""
+_BETWEEN_STEPS: Final = (Stage.IDLE, Stage.ON_TRIAL)
 
 
 class ApplicationChanges:
@@ -158,7 +159,7 @@ class ApplicationChanges:
         if standing.change is not None:
             self._kept.known = standing.stages
             self._history.resume(standing.change.number)
-            self._running.job.spared = frozenset(standing.change.starts)
+            self._running.job.spared = frozenset(standing.change.may_fail_before_a_batch)
             self._take(ChangeResumed(standing.change))
         self._settled()
 
@@ -183,6 +184,9 @@ class ApplicationChanges:
                 if message.epoch == self._owner.setup.epoch:
                     self._note_seen(message)
                 self._leaving.look()
+            case ChangeGraph(only_makes=True) if asker is not None:
+                tell = functools.partial(self._answers.tell, asker, self._state or ChangeState(0))
+                self._proposed.show(message, tell)
             case ChangeGraph() if asker is not None:
                 self._asked(message, asker)
             case GiveUpChange(number) if asker is not None:
@@ -200,7 +204,7 @@ class ApplicationChanges:
         """Have executors look again that have not seen the version in force; notice fragments that ended."""
         change = self._core.change
         self._judge([] if change is None else ended_of(change, self._running.job))
-        if self._state is not None and self._core.stage in (Stage.IDLE, Stage.ON_TRIAL):
+        if self._state is not None and self._core.stage in _BETWEEN_STEPS:
             self._have_look()
             self._look_at_leaving()
 
@@ -213,10 +217,7 @@ class ApplicationChanges:
     def _look_again(self, standing: Standing) -> None:
         """An attempt of a fragment that leaves has ended: it has left, or needs another one."""
         self._is_reading = False
-        if standing.newest != self._reports.newest or self._core.stage not in (
-            Stage.IDLE,
-            Stage.ON_TRIAL,
-        ):
+        if standing.newest != self._reports.newest or self._core.stage not in _BETWEEN_STEPS:
             return  # it was read before the last step
         self._stand(standing)
         self._leaving.run_again()
@@ -344,7 +345,7 @@ class ApplicationChanges:
                 self._tell_end(effect)
 
     def _recorded(self, change: Change, standing: Standing) -> None:
-        self._running.job.spared = frozenset(change.starts)
+        self._running.job.spared = frozenset(change.may_fail_before_a_batch)
         self._history.recorded(change.number)
         if self._compiled is not None:
             progress = self._running.progress

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drivetrain.actor import ActorRef
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
     from drivetrain.core.change.change_state import ChangeState
+    from drivetrain.core.change.graph_version import GraphVersion
     from drivetrain.core.job.job import Job
 
 
@@ -31,10 +32,17 @@ class ChangeAnswers:
         """A client waits for a version."""
         self._waiting.append((number, asker))
 
-    def tell(self, asker: ActorRef, state: ChangeState, error: Exception | None = None) -> None:
+    def tell(
+        self,
+        asker: ActorRef,
+        state: ChangeState,
+        error: Exception | None = None,
+        made: GraphVersion | None = None,
+    ) -> None:
         """Answer a client."""
         view = None if error is None else error_view(error)
-        asker.tell(ChangeStands(state, error.view if isinstance(error, RefusedChangeError) else view))
+        view = error.view if isinstance(error, RefusedChangeError) else view
+        asker.tell(ChangeStands(state, view, made))
 
     def tell_taken(self, state: ChangeState, is_being_taken: Callable[[int], bool]) -> None:
         """Answer those whose version is not being taken up any more."""

@@ -21,11 +21,13 @@ Called by `application_changes`. Imports neither pyspark nor pyarrow.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from drivetrain.actor import AskError, SystemView
+from drivetrain.cluster.app_master.app_master_messages import Call
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.code_transfer import fetch
@@ -34,7 +36,7 @@ from drivetrain.cluster.messages.changing import ChangeGraph, CheckVersion, Vers
 from drivetrain.cluster.messages.executing import PrepareFailed
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config.catalog import application as keys
-from drivetrain.core.change.graph_version import Made
+from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import UnavailableError, UserError
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 Bring: TypeAlias = Callable[[str], Awaitable[bytes]]
 """Fetches an archive by its SHA-256."""
+Tell: TypeAlias = Callable[[Exception | None, GraphVersion | None], None]
 
 _FETCH_MS: Final = 60_000
 _COMPILED: Final = (ExecutionState.RUNNING, ExecutionState.FINISHED)
@@ -71,29 +74,61 @@ class ProposedChange:
 
         Raises RefusedChangeError, CodeMissingError, UnavailableError, and what writing raises.
         """
-        context = self._owner.context
-        id = f"{context.system.rng.getrandbits(128):032x}"
+        id = self._new_id()
         try:
-            stands = await context.blocking(self._stored.stands)
-            against = message.against or stands.state.version
-            if message.code is not None:
-                data = await self._bring(message.code.sha256)
-                await context.blocking(self._stored.propose_archive, id, data)
-            given = (against, message.code, message.number, message.discards)
-            request = CheckVersion(self._owner.setup.epoch, id, *given)
-            return await self._checked(request)
+            return await self._checked(await self._request(id, message))
         except BaseException:
-            await context.blocking(self._stored.withdraw, id)
+            await self._owner.context.blocking(self._stored.withdraw, id)
             raise
 
-    async def _checked(self, request: CheckVersion) -> Compiled:
-        running = sorted(
-            str(e.executor) for e in self._job.executions if e.is_placed and e.executor is not None
+    def show(self, message: ChangeGraph, tell: Tell) -> None:
+        """Have the version made that a client asks about, and tell it its record, or what is wrong."""
+        self._owner.context.pipe_to_self(
+            self._made(message),
+            lambda made: Call(partial(tell, None, made)),
+            lambda error: Call(partial(tell, error, None)),
         )
+
+    async def _made(self, message: ChangeGraph) -> GraphVersion:
+        """The record of the version that a client asks about; nothing is compiled. Raises as `compiled`."""
+        id, blocking = self._new_id(), self._owner.context.blocking
+        try:
+            await self._ask(self._running(), await self._request(id, message))
+            return await blocking(self._stored.proposed_record, id)
+        finally:
+            await blocking(self._stored.withdraw, id)
+
+    def _new_id(self) -> str:
+        return f"{self._owner.context.system.rng.getrandbits(128):032x}"
+
+    async def _request(self, id: str, message: ChangeGraph) -> CheckVersion:
+        """What executors are asked, once they find the archive."""
+        context = self._owner.context
+        stands = await context.blocking(self._stored.stands)
+        if message.code is not None:
+            data = await self._bring(message.code.sha256)
+            await context.blocking(self._stored.propose_archive, id, data)
+        return CheckVersion(
+            self._owner.setup.epoch,
+            id,
+            message.against or stands.state.version,
+            message.code,
+            message.number,
+            message.discards,
+            edit=message.edit,
+            only_makes=message.only_makes,
+        )
+
+    def _running(self) -> str:
+        """An executor that runs a fragment; raises UnavailableError when none does."""
+        running = [str(e.executor) for e in self._job.executions if e.is_placed and e.executor is not None]
         if not running:
             raise UnavailableError("no fragment of the application runs now", remedy="try again")
-        last, first = running[0], await self._ask(running[0], request)
-        asked = {last}
+        return min(running)
+
+    async def _checked(self, request: CheckVersion) -> Compiled:
+        last = self._running()
+        first, asked = await self._ask(last, request), {last}
         while (missing := self._missing(first, asked)) is not None:
             last, other = missing, await self._ask(missing, request)
             asked.add(missing)

@@ -195,6 +195,10 @@ class StoredVersions:
         """Write the archive of a proposed version, for executors."""
         self._rundir.versions.propose_archive(id, data)
 
+    def proposed_record(self, id: str) -> GraphVersion:
+        """The record of a proposal; raises InputError when it cannot be read."""
+        return self._rundir.versions.proposal(id)[0]
+
     def withdraw(self, id: str) -> None:
         """Delete what there is of a proposal."""
         self._rundir.versions.withdraw(id)

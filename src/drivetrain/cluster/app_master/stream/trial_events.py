@@ -40,8 +40,11 @@ def events_of(seen: SeenVersion, change: Change) -> list[Event]:
 
 
 def failure_of(fragment: str, error: ErrorView, change: Change) -> BatchFailed | None:
-    """The end of the trial by a new fragment that cannot start; None for what another attempt may avoid."""
-    if fragment not in change.starts or error.code in (UnavailableError.code, RESTORE_NEEDED):
+    """The end of the trial by a fragment that cannot start; None for what another attempt may avoid."""
+    if fragment not in change.may_fail_before_a_batch or error.code in (
+        UnavailableError.code,
+        RESTORE_NEEDED,
+    ):
         return None
     parts = (error.what, error.got, error.user_traceback)
     return BatchFailed(fragment, "\n".join(part for part in parts if part))

@@ -23,6 +23,7 @@ export interface ApplicationPage {
 export interface ApplicationSnapshot {
   now_ms: number;
   application: ApplicationLine;
+  app_master: string | null;
   diagnosis: Diagnosis;
   job: Job | null;
 }
@@ -42,6 +43,21 @@ export interface PlannedChange {
   verdict: string;
   changes: ProcessorChange[];
   graph: ComparedGraph;
+}
+
+export interface ConfigurationChange {
+  values: Record<string, string>;
+  restore: string[];
+}
+
+export interface ChangedKey {
+  key: string;
+  before: string;
+  after: string;
+}
+
+export interface ConfigurationChanged {
+  changed: ChangedKey[];
 }
 
 export interface Master {
@@ -69,6 +85,7 @@ export interface Masters {
 
 export interface Workers {
   workers: Worker[];
+  local: string[] | null;
 }
 
 export interface Cluster {
@@ -273,8 +290,8 @@ export interface LateMessages {
 
 export interface Operation {
   operation_id: string;
-  kind: "kill" | "restart" | "replay" | "savepoint" | "change" | "rollback";
-  app_id: string;
+  kind: "kill" | "restart" | "replay" | "savepoint" | "change" | "rollback" | "add-worker" | "remove-worker";
+  app_id: string | null;
   state: "running" | "succeeded" | "failed";
   asked_by: string;
   started_ms: number;
@@ -458,6 +475,7 @@ export interface Job {
   checkpoints: Checkpoints | null;
   error: ErrorReport | null;
   errors: ErrorReport[];
+  printed: string;
 }
 
 export interface Fragments {

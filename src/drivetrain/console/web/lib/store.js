@@ -17,6 +17,8 @@ export const job = signal(/** @type {Job | null} */ (null));
 export const jobAt = signal(/** @type {number | null} */ (null));
 /** Whether the figures of the job are those of now. */
 export const isFresh = computed(() => snapshot.value?.job != null || isOver.value);
+/** Whether the application has an application master of its own: no graph, no fragments, no state of streams. */
+export const isCustom = computed(() => snapshot.value?.app_master != null);
 export const isOver = computed(() => isOverState(snapshot.value?.application.state ?? ""));
 /** How long ago the job was reported: ages on the page grow with it. Nothing grows any more once it is over. */
 export const sinceReport = computed(() =>

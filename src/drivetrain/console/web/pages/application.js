@@ -18,7 +18,7 @@ import {
 import { fetchHistory, momentsOf } from "../lib/history.js";
 import { usePolled } from "../lib/polled.js";
 import { link } from "../lib/router.js";
-import { checkpointAge, isOfRuns, job, moments, sinceReport, snapshot } from "../lib/store.js";
+import { checkpointAge, isCustom, isOfRuns, job, moments, sinceReport, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Badge } from "../parts/badge.js";
 import { Chart } from "../parts/chart.js";
@@ -43,7 +43,9 @@ export function ApplicationPage() {
     <${Findings} of=${diagnosis.findings} />
     ${
       job.value
-        ? html`<${Running} of=${job.value} now=${now} />`
+        ? isCustom.value
+          ? html`<${Ends} of=${job.value} />`
+          : html`<${Running} of=${job.value} now=${now} />`
         : html`<${Panel} title="Progress"><${Empty}>
         Nothing has been reported yet.<//>
       <//>`
@@ -274,6 +276,7 @@ function columns(app) {
 function Ends({ of }) {
   const counters = Object.entries(of.accumulators).map(([name, value]) => ({ name, value }));
   return html`
+    ${of.printed ? html`<${Panel} title="What it printed" inside><pre class="trace" tabindex="0">${visible(of.printed, { lines: true })}</pre><//>` : null}
     ${
       of.outputs.length
         ? html`<${Panel} title="Outputs">
@@ -338,6 +341,7 @@ function Origin({ of }) {
       of=${[
         ["Name", html`<${Said} of=${one.name} />`],
         ["Id", html`<${Said} of=${one.app_id} class="mono" />`],
+        of.app_master && ["Kind", html`custom: it has an application master of its own, <${Said} of=${of.app_master} class="mono" />`],
         one.file && ["File", html`<${Said} of=${one.file} class="mono" />`],
         [ofRuns ? "Started" : "Submitted", `${showClock(one.submitted_ms)} UTC`],
         one.ended_ms != null && ["Ended", `${showClock(one.ended_ms)} UTC`],

@@ -9,8 +9,10 @@ import { usePolled } from "../lib/polled.js";
 import { may } from "../lib/session.js";
 import { applications, cluster } from "../lib/store.js";
 import { Said } from "../lib/text.js";
+import { Outcome } from "../parts/actions.js";
 import { Badge } from "../parts/badge.js";
 import { Figures } from "../parts/figures.js";
+import { AddWorker, RemoveWorker } from "../parts/local_workers.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
@@ -49,7 +51,7 @@ export function ClusterPage() {
           label: "Masters that answer",
           value: `${reached} of ${now.masters.length}`,
           kind: reached < needed ? "bad" : reached < now.masters.length ? "warn" : "",
-          below: `${needed} are a quorum`,
+          below: `${needed} ${needed === 1 ? "is" : "are"} a quorum`,
         },
         { label: "Workers", value: showCount(now.workers), kind: now.workers ? "" : "bad" },
         {
@@ -71,11 +73,12 @@ export function ClusterPage() {
     <${Panel} title="Masters">
       <${Table} label="Masters" rows=${now.masters} id=${(/** @type {Master} */ one) => one.address} columns=${MASTERS} />
     <//>
-    <${Panel} title="Workers">
+    <${Outcome} ofCluster=${true} />
+    <${Panel} title="Workers" tools=${html`<${AddWorker} local=${found?.local} />`}>
       ${problem ? html`<${ProblemBox} of=${problem} />` : null}
       ${
         workers?.length
-          ? html`<${Table} label="Workers" rows=${workers} id=${(/** @type {Worker} */ one) => one.worker_id} columns=${WORKERS} />`
+          ? html`<${Table} label="Workers" rows=${workers} id=${(/** @type {Worker} */ one) => one.worker_id} columns=${workersOf(found?.local)} />`
           : html`<${Empty}>${workers ? html`No worker is registered. Start one: <code>drivetrain worker</code>.` : "Waiting for the console …"}<//>`
       }
     <//>
@@ -171,6 +174,19 @@ const WORKERS = [
     cell: (one) => (one.launched.length ? html`<${Said} of=${one.launched.join(", ")} class="mono" />` : "none"),
   },
 ];
+
+/**
+ * With a way to end those that can be ended from here.
+ * @param {string[] | null | undefined} local
+ * @returns {import("../parts/table.js").Column<Worker>[]}
+ */
+function workersOf(local) {
+  if (!local?.length || !may("admin")) return WORKERS;
+  return [
+    ...WORKERS,
+    { label: "", cell: (/** @type {Worker} */ one) => html`<${RemoveWorker} worker=${one.name} local=${local} />` },
+  ];
+}
 
 /** @type {import("../parts/table.js").Column<Line>[]} */
 const WAITING = [

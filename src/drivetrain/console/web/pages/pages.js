@@ -2,7 +2,7 @@
 // The pages of an application, in the order of the navigation. A page is there once the server has what it shows.
 
 import { may } from "../lib/session.js";
-import { graph, isOfRuns, isOver, job } from "../lib/store.js";
+import { graph, isCustom, isOfRuns, isOver, job } from "../lib/store.js";
 import { ApplicationPage } from "./application.js";
 import { BatchesPage } from "./batches.js";
 import { ChannelsPage } from "./channels.js";
@@ -26,17 +26,17 @@ import { VersionsPage } from "./versions.js";
 export const PAGES = [
   { id: "", label: "Application", key: "a", page: ApplicationPage },
   { id: "graph", label: "Graph", key: "g", page: GraphPage, isThere: () => graph.value !== null },
-  { id: "clocks", label: "Clocks", key: "c", page: ClocksPage, isThere: hasJob },
+  { id: "clocks", label: "Clocks", key: "c", page: ClocksPage, isThere: hasStreamJob },
   {
     id: "channels",
     label: "Channels",
     key: "h",
     page: ChannelsPage,
-    isThere: hasJob,
+    isThere: hasStreamJob,
     count: () => job.value?.channels.filter((one) => one.blocked_ms > 0).length ?? 0,
     bad: () => true,
   },
-  { id: "batches", label: "Batches", key: "b", page: BatchesPage, isThere: hasJob },
+  { id: "batches", label: "Batches", key: "b", page: BatchesPage, isThere: hasStreamJob },
   {
     id: "errors",
     label: "Errors and restarts",
@@ -51,7 +51,7 @@ export const PAGES = [
     label: "Dead letters",
     key: "d",
     page: DeadLettersPage,
-    isThere: () => may("user"),
+    isThere: () => may("user") && !isCustom.value,
     count: () => job.value?.processors.reduce((sum, one) => sum + one.dead_letters, 0) ?? 0,
     bad: () => true,
   },
@@ -60,11 +60,11 @@ export const PAGES = [
     label: "Late messages",
     key: "z",
     page: LateMessagesPage,
-    isThere: () => may("user"),
+    isThere: () => may("user") && !isCustom.value,
     count: () => job.value?.processors.reduce((sum, one) => sum + one.late, 0) ?? 0,
     bad: () => true,
   },
-  { id: "states", label: "States", key: "t", page: StatesPage, isThere: () => may("user") },
+  { id: "states", label: "States", key: "t", page: StatesPage, isThere: () => may("user") && !isCustom.value },
   {
     id: "checkpoints",
     label: "Checkpoints",
@@ -74,17 +74,21 @@ export const PAGES = [
     count: () => job.value?.checkpoints?.failures.length ?? 0,
     bad: () => true,
   },
-  { id: "versions", label: "Versions", key: "v", page: VersionsPage, isThere: () => may("user") },
+  { id: "versions", label: "Versions", key: "v", page: VersionsPage, isThere: () => may("user") && !isCustom.value },
   {
     id: "threads",
     label: "Threads",
     key: "r",
     page: ThreadsPage,
-    isThere: () => may("user") && hasJob() && !isOver.value,
+    isThere: () => may("user") && hasStreamJob() && !isOver.value,
   },
   { id: "logs", label: "Logs", key: "o", page: LogsPage, isThere: () => may("user") && !isOfRuns.value },
 ];
 
 function hasJob() {
   return job.value != null;
+}
+
+function hasStreamJob() {
+  return hasJob() && !isCustom.value;
 }

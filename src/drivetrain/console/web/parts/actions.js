@@ -118,6 +118,8 @@ const DOING = {
   savepoint: "Making a savepoint",
   change: "Changing the application; the new version is on trial",
   rollback: "Going back; the version is on trial",
+  "add-worker": "Starting a worker",
+  "remove-worker": "Ending the worker; it hands over what it runs",
 };
 const DONE = {
   kill: "It has been killed",
@@ -126,6 +128,8 @@ const DONE = {
   savepoint: "The savepoint is complete",
   change: "The change is complete: the new version is in force",
   rollback: "The rollback is complete: that graph is in force again",
+  "add-worker": "The worker is registered",
+  "remove-worker": "The worker has ended",
 };
 
 /**
@@ -145,10 +149,14 @@ async function lookedAt(before) {
   }
 }
 
-/** What came of the latest action. */
-export function Outcome() {
+/**
+ * What came of the latest action on the application of the page, or on the cluster.
+ * @param {{ofCluster?: boolean}} props
+ */
+export function Outcome({ ofCluster = false }) {
   const now = latest.value;
-  const mine = now != null && now.app_id === snapshot.value?.application.app_id ? now : null;
+  const app = ofCluster ? null : snapshot.value?.application.app_id;
+  const mine = now != null && now.app_id === app ? now : null;
   useEffect(() => {
     if (mine?.state !== "running") return undefined;
     const timer = setTimeout(async () => {
@@ -161,7 +169,7 @@ export function Outcome() {
   const dismiss = html`<button class="icon-button" type="button" aria-label="Dismiss" onClick=${() => (latest.value = null)}>✕</button>`;
   if (mine.state === "failed")
     return html`<div class="outcome failed"><${ProblemBox} of=${mine.problem} />${dismiss}</div>`;
-  const place = mine.result["place"];
+  const place = mine.result["place"] ?? mine.result["worker"];
   return html`<div class="outcome" role="status">
     <span>${mine.state === "running" ? `${DOING[mine.kind]} …` : DONE[mine.kind]}${place ? html`: <code>${visible(place)}</code>` : null}</span>
     ${mine.state === "running" ? null : dismiss}

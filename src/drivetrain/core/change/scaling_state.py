@@ -1,0 +1,128 @@
+"""Another number of partitions for the state of one fragment: the stages, as data and as text for users.
+
+Problem: the number of a fragment's state partitions bounds how many cores work on it at once, and is fixed
+when it starts. To change it, the state has to be moved while the fragment stands still, and the process may
+die in the middle.
+
+Design: the fragment's query is drained as for another trunk; its state is divided again in a copy of its
+checkpoint, which takes the place of the checkpoint in one step (`runtime.checkpoints.divided_state`); then
+the next query continues from there. All other fragments run on.
+
+| stage | event | next stage |
+|---|---|---|
+| idle | `asked` | waiting |
+| waiting | `drained`: no batch runs, all are committed | dividing |
+| waiting | `ended`: the fragment has finished, or is gone | idle |
+| dividing | `ended`: the next query runs; with a reason if the state is as it was | idle |
+
+Invariants:
+
+1. One fragment is scaled at a time, and no graph changes meanwhile.
+2. A state is divided only between two batches of its fragment.
+
+Called by `spark.run.scaling`; `ScalingState` is shown by commands.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from drivetrain.core.figures import show_counted, show_size, show_span
+from drivetrain.errors import InternalError, UnavailableError, UserError
+
+MOST_PARTITIONS = 1_000
+"""More partitions than that make every batch slow: each has files of its own."""
+
+
+class ScalingStage(StrEnum):
+    """The stage of a scaling."""
+
+    IDLE = "idle"
+    WAITING = "waiting for the running batch"
+    DIVIDING = "dividing the state"
+
+
+class ScalingState(msgspec.Struct, frozen=True):
+    """A scaling of `fragment` from `before` to `after` state partitions, the current or last one of a run.
+
+    `bytes` is the size of the state's files before it. `took_ms` is how long dividing took, `paused_ms` how
+    long the fragment stood still; both are 0 until it has ended. `why` is why the state is as it was.
+    """
+
+    fragment: str
+    before: int
+    after: int
+    bytes: int = 0
+    stage: ScalingStage = ScalingStage.WAITING
+    took_ms: int = 0
+    paused_ms: int = 0
+    why: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.stage is ScalingStage.IDLE
+
+    def drained(self) -> ScalingState:
+        """The fragment stands still, and its state is being divided."""
+        self._require(ScalingStage.WAITING)
+        return msgspec.structs.replace(self, stage=ScalingStage.DIVIDING)
+
+    def ended(self, took_ms: int = 0, paused_ms: int = 0, why: str | None = None) -> ScalingState:
+        """The next query of the fragment runs, or there will be none."""
+        self._require(ScalingStage.WAITING, ScalingStage.DIVIDING)
+        if self.stage is ScalingStage.WAITING and why is None:
+            raise InternalError(f"the state of {self.fragment} is divided while batches run")
+        how = {"took_ms": took_ms, "paused_ms": paused_ms, "why": why}
+        return msgspec.structs.replace(self, stage=ScalingStage.IDLE, **how)
+
+    def _require(self, *stages: ScalingStage) -> None:
+        if self.stage not in stages:
+            raise InternalError(f"the scaling of {self.fragment} is {self.stage}")
+
+    @property
+    def in_words(self) -> str:
+        """How it stands, in a line.
+
+        >>> ScalingState("hourly", 2, 8, 3_000_000).in_words
+        'fragment hourly is to have 8 state partitions, not 2: waiting for the running batch'
+        """
+        if not self.is_over:
+            return (
+                f"fragment {self.fragment} is to have {self.after} state partitions, not {self.before}: "
+                f"{self.stage}"
+            )
+        if self.why is not None:
+            return f"fragment {self.fragment} keeps {self.before} state partitions: {self.why}"
+        return (
+            f"fragment {self.fragment} has {self.after} state partitions, before {self.before}: its state, "
+            f"{show_size(self.bytes)}, was divided in {show_span(self.took_ms)}, and it paused for "
+            f"{show_span(self.paused_ms)}"
+        )
+
+
+class Scaled(msgspec.Struct, frozen=True):
+    """A scaling that is done, as it is kept: at `at_ms` (ms since 1970), by the user `by`."""
+
+    at_ms: int
+    by: str
+    of: ScalingState
+
+
+def require_scaled(state: ScalingState) -> ScalingState:
+    """A scaling that is done; raises UserError if it has failed, UnavailableError if it continues."""
+    if not state.is_over:
+        raise UnavailableError(
+            "the scaling has not ended",
+            got=state.in_words,
+            remedy="it continues: drivetrain versions shows it",
+        )
+    if state.why is not None:
+        raise UserError(
+            f"fragment {state.fragment} keeps {show_counted(state.before, 'state partition')}",
+            got=state.why,
+            remedy="it runs on as before: remove the cause, and scale it again",
+        )
+    return state

@@ -1,0 +1,79 @@
+"""Whether a keyed Task can read the states in its checkpoint, before its query starts.
+
+Problem: a bucket of keys is migrated when its next batch reads it. If `migrate` fails for one key of a
+million, others may have been written in the new form by then.
+
+Design: the declaration with which the states were written is noted beside the checkpoint
+(`state_description`). If the Task has another one, all states of the last committed batch are read and
+migrated here, and thrown away. Then the query starts, and buckets are migrated as batches read them.
+
+What if we die here: nothing has been written. The new declaration is noted after the check; a bucket carries
+the version that it was written with, so a process that starts then reads both.
+
+Called by `prepare.fragment` and `run.trunk_changes`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drivetrain.api.graph import Node
+from drivetrain.api.keyed_task import Keyed
+from drivetrain.api.operations import Operation, Process
+from drivetrain.core.state.key_migration import declaration
+from drivetrain.core.state.key_states import KeyStates
+from drivetrain.errors import InputError, UserError
+from drivetrain.spark.session.offset_log import committed
+from drivetrain.spark.state.state_description import noted_operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def require_migratable(spark: SparkSession, fragment: Path, node: Node) -> None:
+    """Raise `UserError` if a keyed Task cannot read the states in the checkpoint of its fragment."""
+    declared, batch = keyed_of(node.operation), committed(fragment / "checkpoint")
+    if declared is None or batch < 0 or _is_same(_noted(fragment), declared):
+        return
+    reader = spark.read.format("statestore").option("batchId", batch)
+    blobs = reader.load(str(fragment / "checkpoint")).selectExpr("value.groupState.blob AS blob")
+    made = declaration(declared)
+    try:
+        for row in blobs.toLocalIterator():
+            KeyStates(made, bytes(row["blob"]))
+    except UserError as error:
+        error.where = str(node)
+        raise
+
+
+def require_same_version(node: Node, before: Node) -> None:
+    """Raise `UserError` if a Task has other states than in the version of the application that runs."""
+    declared, running = keyed_of(node.operation), keyed_of(before.operation)
+    if declared is None or running is None or _is_same(running, declared):
+        return
+    raise UserError(
+        "the states of a Task cannot be migrated while it runs",
+        where=str(node),
+        expected=str(running),
+        got=str(declared),
+        remedy="stop the application, and run the new file with the same state directory: a rolled back "
+        "version could not read migrated states",
+    )
+
+
+def keyed_of(operation: Operation) -> Keyed | None:
+    """The declaration of a keyed Task; None for other operations."""
+    return operation.keyed if isinstance(operation, Process) else None
+
+
+def _is_same(noted: Keyed | None, declared: Keyed) -> bool:
+    return noted is not None and (str(noted), noted.version) == (str(declared), declared.version)
+
+
+def _noted(fragment: Path) -> Keyed | None:
+    try:
+        noted = noted_operator(fragment)
+    except InputError:
+        return None  # it cannot be read without modules that are gone: then the states say what they are
+    return None if noted is None else keyed_of(noted)
