@@ -116,7 +116,7 @@ class Attempt:
         self._has_orders.set()
 
     def let_leave(self) -> None:
-        """Nobody writes to the fragment, which leaves, any more. From any thread."""
+        """No producer writes any more to the fragment, which leaves. Called from any thread."""
         self._may_leave = True
         self._has_orders.set()
 

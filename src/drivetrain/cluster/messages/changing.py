@@ -159,7 +159,7 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
 
 
 class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):
-    """The proposed version can run, as far as this executor has to do with it: it touches these fragments.
+    """The proposed version can run in this executor, where it changes these fragments.
 
     `starts` are those of them that are new. `outputs` and `rules` are for the application's status, as in
     `Prepared`.

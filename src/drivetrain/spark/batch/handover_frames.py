@@ -183,9 +183,9 @@ class HandoverFrames:
         return routed(node, _union(parts))
 
     def _with(self, node: Node) -> Iterator[tuple[_SideFrames, Node]]:
-        """The versions that give something to an output, each with its own processor of that name.
+        """The versions that have results for an output, each with its own processor of that name.
 
-        What reads messages without time is not divided: the new version gives all of it.
+        Messages without a time are not divided: the new version handles all of them.
         """
         for frames, branches in ((self._new, self._of.new), (self._old, self._of.old)):
             own = next((one for one in branches.of.nodes if one.id == node.id), None)

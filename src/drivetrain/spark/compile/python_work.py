@@ -64,7 +64,7 @@ class MeasuredStage:
 
 @dataclass(frozen=True)
 class MeasuredBuckets:
-    """A function that Spark calls for each bucket of a state, measured; in how many tasks is not known."""
+    """A measured function that Spark calls for each bucket of a state; the number of its tasks is unknown."""
 
     function: Callable[..., Iterator[Any]]
     work: _Work = field(default_factory=_Work)

@@ -127,7 +127,7 @@ class OutsideReaders:
         return id in self._of
 
     def wait_room(self, given_up: Callable[[], bool], blocked_by: Callable[[str | None], None]) -> None:
-        """Wait until a batch may begin, or `given_up()`; `blocked_by` gets whom it waits for."""
+        """Wait until a batch may begin, or `given_up()`; `blocked_by` gets the reader that it waits for."""
         is_reported = False
         while (full := self._full()) is not None and not given_up():
             blocked_by(full)

@@ -76,7 +76,7 @@ class WithdrawnSinks:
                 self._give_up(number, error)
 
     def remove_of(self, fragment: str) -> None:
-        """A fragment of a version that was rolled back has ended for good: remove what its new sinks have."""
+        """A fragment of a rolled-back version has ended for good: remove the results in its new sinks."""
         for number, ids in self._stored.to_remove().items():
             try:
                 version = self._versions.of_number(number)

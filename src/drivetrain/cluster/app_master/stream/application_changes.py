@@ -93,8 +93,8 @@ _BETWEEN_STEPS: Final = (Stage.IDLE, Stage.ON_TRIAL)
 class ApplicationChanges:
     """The changes of the application of `owner`, whose job is `running` and whose versions `stored` reads.
 
-    `proposed` has changes compiled; `settled` is called when it is known how things stand, when a trial is
-    over, and when a fragment has left.
+    `proposed` has changes compiled; `settled` is called when the state of the versions is known, when a trial
+    is over, and when a fragment has left.
     """
 
     def __init__(
