@@ -149,7 +149,7 @@ def test_an_operation_that_the_console_does_not_know_any_more_ends_with_words(da
     with dashboard.beginning_with(refusing("/operations/", 404)):
         dashboard.open("/apps/recovering-38")
         act(dashboard, "Kill", "Kill it")
-        shown = dashboard.wait_for(".outcome .problem", "It is not known what came of this").text
+        shown = dashboard.wait_for(".outcome .problem", "The outcome is unknown").text
         assert "the reason" in shown
         assert "What to do: the remedy" in shown
         assert dashboard.script(AFTER_TRIES) == 1

@@ -161,7 +161,7 @@ def test_clocks_show_which_fragment_holds_the_clock(dashboard: Dashboard) -> Non
 def test_batches_show_their_phases_and_name_the_longest(dashboard: Dashboard) -> None:
     dashboard.open("/apps/shop-40/batches")
     slow = dashboard.wait_for(".batch-row", "by_day").text
-    assert "mostly sinks: 39.7 s, of it 39.7 s in warehouse" in slow
+    assert "mostly sinks: 39.7 s, of which 39.7 s in warehouse" in slow
     assert "longer than its trigger of 10.0 s" in slow
     assert "mostly waiting: 9.4 s" in dashboard.wait_for(".batch-row", "by_hour").text
     dashboard.wait_until("document.querySelectorAll('.batch-row .flame.thin').length === 5")

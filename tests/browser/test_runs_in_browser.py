@@ -150,7 +150,7 @@ def test_a_run_is_shown_without_what_only_a_cluster_has(shown: Dashboard, run: R
 @pytest.mark.nightly("test_console_of_a_run changes it by REST, and test_pages shows the difference")
 def test_an_upload_shows_what_it_changes_in_colour_and_changes_the_run(shown: Dashboard, run: Run) -> None:
     shown.open(f"/apps/{run.rundir.app_id}/versions")
-    shown.wait_for(".panel", "Change it while it runs")
+    shown.wait_for(".panel", "Change the running application")
     shown.browser.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(run.directory / "new.py"))
     shown.click("button", "Show what changes")
     shown.wait_for(".graph-processor.mark-changed", "~ large")

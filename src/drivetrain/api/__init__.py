@@ -1,4 +1,4 @@
-"""What users import: Application, streams, Task, windows, monoids. Frozen data; executes nothing.
+"""The names that users import: Application, streams, Task, windows, monoids. Frozen data; executes nothing.
 
 Examples in docstrings use what `drivetrain` exports, an application `app`, and two streams: `lines`, of text,
 and `sales`, of `Sale(item: str, price: float, sold: datetime)`.

@@ -1,4 +1,4 @@
-"""Counters of the user's own, added to by Python functions wherever they run.
+"""User-defined counters, to which Python functions add wherever they run.
 
     from drivetrain import accumulator
 
@@ -11,12 +11,13 @@
             bad_lines.add(1)
             return None
 
-Problem: a function runs in other processes, on other machines, and again after a failure. A global variable
-there cannot be collected.
+Problem: a function runs in other processes, on other machines, and again after a failure. The values of
+global variables in those processes cannot be collected.
 
-Design: an `Accumulator` is a name. When a function that uses it is sent to Spark's workers, the engine puts a
-place to count into the copy that is sent (`bound`); the amounts added there are returned when Spark has
-finished the task. This module knows no engine: `drivetrain.spark.batch.user_counters` provides the place.
+Design: an `Accumulator` is a name. When a function that uses it is sent to Spark's workers, the engine
+attaches a `Place` to the copy that is sent (`bound`). That collects the amounts, which come back when Spark
+has finished the task. This module does not depend on an engine: `drivetrain.spark.batch.user_counters`
+provides the place.
 
 Invariants:
 1. Two accumulators with one name are the same.
@@ -40,17 +41,17 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")
 
 
 class Place(Protocol):
-    """A place to count: takes (name, amount). It can be sent to Spark's workers."""
+    """Collects amounts, as pairs (name, amount). It can be sent to Spark's workers."""
 
     def add(self, term: Any, /) -> None:
-        """Add an amount to a name."""
+        """Add an amount to the total of a name."""
 
 
 _place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("accumulators", default=None)
 
 
 class Accumulator:
-    """A counter by name; make one with `accumulator`, next to the functions that add to it."""
+    """A named counter; create one with `accumulator`, next to the functions that add to it."""
 
     __slots__ = ("_bound", "name")
 
@@ -65,9 +66,9 @@ class Accumulator:
         return (Accumulator, (self.name, self._bound or _place.get()))
 
     def add(self, amount: int | float = 1) -> None:
-        """Add `amount` (a finite number, negative ones too).
+        """Add `amount`, a finite number, which may be negative.
 
-        Outside of a running application, in a test of the function for example, it does nothing.
+        Outside a running application, for example in a test of the function, this does nothing.
         """
         place = self._bound or _place.get()
         if place is not None:
@@ -78,8 +79,8 @@ def accumulator(name: str) -> Accumulator:
     """A counter that Python functions and Tasks add to: `accumulator("bad_lines").add(1)`.
 
     Its value is in the `RunResult`, in the summary of `drivetrain run`, and in `drivetrain show`. Create it
-    in the application's file, or in a module next to it, as a variable that the functions use; one that a
-    function creates when it runs counts nothing.
+    in the application's file, or in a module next to it, as a variable that the functions use; an accumulator
+    that such a function creates itself counts nothing.
 
     It counts work, not messages. A failed task counts nothing; when Spark tries it again, the successful
     attempt counts. A batch that runs again, because the process died or an output failed, counts again, and
@@ -105,7 +106,7 @@ def accumulator(name: str) -> Accumulator:
 
 @contextlib.contextmanager
 def counting_at(place: Place) -> Iterator[None]:
-    """Have functions that are sent to workers in this block count at `place`; for the engine."""
+    """Make functions that are sent to workers within this block add to `place`; used by the engine."""
     token = _place.set(place)
     try:
         yield

@@ -8,8 +8,8 @@ An application file is a plain Python program:
     lines = app.read(sources.text(app.setting("input", doc="a text file or a directory")))
     lines.flat_map(str.split, returns=str).group_by(word="value").count().sink(sinks.console())
 
-Nothing runs until it is given to `drivetrain run` or to `drivetrain.run(app)`. Settings take their
-values from `--set name=value`, else their defaults.
+Nothing runs until it is given to `drivetrain run` or to `drivetrain.run(app)`. Settings take their values
+from `--set name=value`, or else from their defaults.
 """
 
 from __future__ import annotations
@@ -135,17 +135,17 @@ class Application:
         doc: str = "",
         secret: bool | None = None,
     ) -> Any:
-        """Declare a setting and return its value: from `--set name=value`, else `default`.
+        """Declare a setting and return its value: from `--set name=value`, or else `default`.
 
-        `type` (str, int, float or bool) is that of the default, or str.
+        Without `type` (str, int, float or bool), the setting has the type of `default`, or str.
 
         The value of a `secret` setting is a reference, `${NAME}` for an environment variable or
-        `${file:/path}`. It comes as a `Secret`, to be put into options as it is; `.value()` resolves it where
-        it is called. It is not part of the name of the application's state. `secret=False` means that a
-        setting whose name looks like a secret's is not one.
+        `${file:/path}`. The method returns a `Secret`, which you pass to options unchanged; `.value()`
+        resolves it in the process that calls it. Secrets are not part of the name of the application's state.
+        With `secret=False`, a setting is not a secret even if its name looks like that of one.
 
-        Raises `ConfigError` when it is required and not given, cannot be read as its type, or is a secret
-        given literally.
+        Raises `ConfigError` when the setting is required and not given, cannot be read as its type, or is a
+        secret given literally.
 
         >>> app.setting("rows", 100, doc="how many messages")
         100
@@ -184,8 +184,8 @@ class Application:
     def table(self, source: Source, *, refresh: str | None = None, name: str | None = None) -> Table:
         """A bounded source that is read completely, to join streams with.
 
-        The table is read when the application starts and, with `refresh` ("10 min"), again after that time. A
-        batch joins its messages with the rows that are the newest when it begins. Raises `GraphError` for an
+        The table is read when the application starts and, with `refresh` ("10 min"), again after that time.
+        Each batch joins its messages with the newest rows at its beginning. Raises `GraphError` for an
         unbounded source, or a `refresh` that is not a duration.
 
         >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
@@ -221,14 +221,13 @@ class Application:
     # -- looking ---------------------------------------------------------------------------------------
 
     def preview(self, stream: Stream[Any] | str, rows: int = 10, **options: Any) -> Any:
-        """The first messages of a stream for a sample of the real sources: nothing is written, and no state
-        kept.
+        """Run a stream on a sample of its sources and return the first messages; nothing is written or kept.
 
-        The sample is one small batch of each source, at most `sample` messages (1000); its end is the end of
-        the input, so windows fire. Functions of the application run. `inputs` are rows by the names of
-        sources and tables that are to be used in place of the real ones, `config` sets configuration keys,
-        `timeout` ("30 s") limits the wait for messages. Returns a `drivetrain.testing.preview.Preview`, which
-        shows itself at the prompt and in notebooks and is iterated over for dictionaries. Raises `UserError`
+        The sample is one small batch of each source, at most `sample` messages (1000); the end of the sample
+        is the end of the input, so windows fire. The application's functions run. `inputs` maps names of
+        sources and tables to rows that replace the real ones, `config` sets configuration keys, `timeout`
+        ("30 s") limits the wait for messages. Returns a `drivetrain.testing.preview.Preview`, which is
+        displayed at the prompt and in notebooks; iterating over it yields dictionaries. Raises `UserError`
         for a source that can be read only once, `UnavailableError` when no message comes.
 
         >>> def look() -> None:
@@ -249,7 +248,7 @@ class Application:
     def connect(
         self, upstream: Processor, downstream: Processor, partitioner: Partitioner | None = None
     ) -> None:
-        """Send what `upstream` emits to `downstream`, distributed by `partitioner` (shuffle).
+        """Send what `upstream` emits to `downstream`, distributed by `partitioner` (default: shuffle).
 
         >>> class Shout(Task[str, str]):
         ...     def on_next(self, message: str) -> list[str]:
@@ -266,9 +265,10 @@ class Application:
         return f"Application({self.name!r})"
 
     def graph(self, *, unfinished: bool = False) -> Graph:
-        """The checked graph; raises `GraphError` naming the processor that is wrong and its line.
+        """The checked graph; raises `GraphError` with the faulty processor and its line.
 
-        With `unfinished` it is not checked: a part of it may be used, though streams lead nowhere yet.
+        With `unfinished`, the graph is not checked: a part of it can be used while some streams lead nowhere
+        yet.
 
         >>> app = Application("copy")
         >>> app.read(sources.text("in/")).sink(sinks.none())

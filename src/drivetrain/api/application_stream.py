@@ -1,11 +1,12 @@
 """The stream of another application: the declaration that a user writes.
 
-The problem: a result of one application is the input of another, perhaps of another team, which starts,
-stops and changes on its own. Written to files between them it would lose its clock.
+The problem: a result of one application is the input of another, perhaps of another team, which starts, stops
+and changes on its own. If it were passed on in files, it would lose its clock.
 
-The design: a source names the application and one of its processors. The other application keeps what that
-processor emits in a channel until this one has read it, with its clock. What happens when this one is slow or
-away is declared here: the other application waits, or the oldest messages are dropped and counted.
+The design: a source names the application and one of its processors. The other application keeps the messages
+that this processor emits, and their clock, in a channel until this application has read them. The declaration
+also decides what happens when this application is slow or stopped: the other application waits, or drops the
+oldest messages and counts them.
 
 Invariants:
 
@@ -59,7 +60,7 @@ class ApplicationStream:
 
     @property
     def name(self) -> str:
-        """What is read, as plans and errors show it."""
+        """The application and processor that are read, as plans and errors show them."""
         policy = "" if self.drop_after_ms is None else f", dropped after {duration_text(self.drop_after_ms)}"
         return f"{self.application}/{self.stream}{policy}"
 

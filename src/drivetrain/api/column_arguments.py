@@ -105,7 +105,7 @@ def as_column(value: Column | str) -> Column:
 def named_columns(
     operator: str, positional: Iterable[Column | str], named: dict[str, Any]
 ) -> tuple[tuple[str | None, Column | Function], ...]:
-    """An operator's columns, given by position (without a name) and by keyword."""
+    """The columns of an operator, from its positional arguments (which have no name) and its keywords."""
     out: list[tuple[str | None, Column | Function]] = []
     for c in positional:
         if not isinstance(c, Column | str):

@@ -31,7 +31,7 @@ _UNARY = {"__invert__": "~", "__neg__": "-"}
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A recorded Spark column: what was called (`op`), on what (`args`, `kwargs`).
+    """A recorded Spark column: the call (`op`) and its arguments (`args`, `kwargs`).
 
     `op` is `function:NAME` for a function of `pyspark.sql.functions`, `method:NAME` for a method of
     the first argument. Use it as you would a PySpark column; nothing is computed.
@@ -181,7 +181,7 @@ def col(name: str) -> Column:
 
 
 def lit(value: Any) -> Column:
-    """A column of one constant.
+    """A column with a constant value.
 
     >>> print(lit("tea"))
     'tea'
@@ -205,7 +205,7 @@ def expr(sql: str) -> Column:
 
 
 def require_free_names(names: Iterable[str]) -> None:
-    """Raise `GraphError` for names of columns that Drivetrain uses itself."""
+    """Raise `GraphError` for column names that Drivetrain reserves for itself."""
     for name in names:
         if name.startswith("__"):
             raise GraphError(

@@ -23,8 +23,8 @@ from drivetrain.api.table_declaration import TableMode, TableOnFresh, TableSink
 class DeltaSink(TableSink):
     """Writes rows to the Delta table `path`; needs the package's extra `delta`.
 
-    `path` is a directory, or a place in an object store (`s3://bucket/name`), for which the section `[s3]` of
-    the configuration counts. The other fields are those of `TableSink`.
+    `path` is a directory, or a place in an object store (`s3://bucket/name`), which section `[s3]` of the
+    configuration describes. The other fields are those of `TableSink`.
     """
 
     kind: ClassVar[str] = "delta"

@@ -3,9 +3,9 @@
 The problem: a table has rows already, gets more, and is rewritten by compactions, deletions and updates. A
 stream has only rows that come.
 
-The design: a source reads the rows of one version, then those that later versions append. A version that
-only moves rows to other files adds nothing. One that removes or replaces rows has no form in a stream: it is
-an error, or is left out if the user allows it.
+The design: a source reads the rows of one version, then those that later versions append. A version that only
+moves rows to other files adds nothing. A version that removes or replaces rows cannot be expressed in a
+stream: it is an error, or is left out if the user allows that.
 
 Invariants:
 
@@ -32,7 +32,7 @@ class DeltaRows:
     Without `from_version`, the source reads the rows that the table has at the first start; with it, the rows
     that this version and later ones have appended. With `watch`, it also reads rows that are appended later.
     A version that removes or replaces rows stops the application, or is left out as a whole with
-    `on_change="skip"`. Columns are those at the first start.
+    `on_change="skip"`. The columns are those that the table has at the first start.
 
     `event_time` and `max_disorder` have the same meaning as for files.
     """

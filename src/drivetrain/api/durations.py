@@ -12,7 +12,7 @@ DEFAULT_TIMEOUT: Final = "5 min"
 """How long Python waits for an application by default."""
 
 _LONGEST_DAYS: Final = 3_652_500
-"""10,000 years: what lies before and after every timestamp fits in 64 bits, in microseconds too."""
+"""10,000 years: a time that far before or after any timestamp fits in 64 bits, even in microseconds."""
 _MILLISECONDS: Final = duration_ms()
 _MICROSECONDS: Final = duration_us()
 
@@ -20,7 +20,7 @@ _MICROSECONDS: Final = duration_us()
 def milliseconds(text: str, what: str) -> int:
     """Milliseconds of a duration with a unit, at most 10,000 years.
 
-    Raises `GraphError` naming `what` if it is not one.
+    Raises `GraphError`, which names the argument `what`, if `text` is not such a duration.
 
     >>> milliseconds("1.5 s", "within")
     1500
@@ -31,7 +31,7 @@ def milliseconds(text: str, what: str) -> int:
 def microseconds(text: str, what: str) -> int:
     """Microseconds of a duration with a unit, at most 10,000 years.
 
-    Raises `GraphError` naming `what` if it is not one.
+    Raises `GraphError`, which names the argument `what`, if `text` is not such a duration.
 
     >>> microseconds("100 us", "every")
     100

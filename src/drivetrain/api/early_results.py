@@ -1,4 +1,4 @@
-"""The operations for what a window emits besides its results: early results and late messages.
+"""The operations for early results and late messages, which a window emits besides its results.
 
 Called by `stream`.
 """

@@ -1,7 +1,8 @@
 """Sources that read files: the declarations that a user writes.
 
 The problem: files may exist already or arrive later, in several formats, some of them without a schema, and a
-reader must know all of that before it opens one. So the declaration contains it, one class for each format.
+reader must know all of that before it opens one. So the declaration contains all of it, in one class for each
+format.
 
 Invariants:
 
@@ -38,8 +39,8 @@ class FileSource:
     they appear: write them elsewhere or under a hidden name, and rename them.
     `glob` selects the files whose names match.
 
-    `event_time` names the column with the timestamp; `max_disorder` ("1 h") is by how much a timestamp
-    may be older than the newest one so far. `on_bad_record` decides about unreadable records: stop the
+    `event_time` names the column with the timestamp; a timestamp may be older than the newest one so far by
+    at most `max_disorder` ("1 h"). `on_bad_record` decides what happens to an unreadable record: stop the
     application (`fail`), or put the record's raw text into the dead letters (`dead_letter`).
     """
 

@@ -1,7 +1,7 @@
 """From a user's Python function to a `Function` of the graph: its type, its parameters, its name.
 
-An operator's output type comes from `returns=` or from the function's return annotation. Without
-either the graph is refused here, before anything runs, with the operator's line.
+An operator's output type comes from `returns=` or from the function's return annotation. Without either, the
+graph is refused here, before anything runs, with the operator's line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def named_after(kind: str, fn: object) -> str:
 def calls_of(
     fn: object, concurrency: int, timeout: str, retries: int, backoff: str, cache: str | None
 ) -> Calls:
-    """How an asynchronous function is called; raises `GraphError` for another function or a wrong number."""
+    """The settings of calls of an asynchronous function; raises `GraphError` for invalid arguments."""
     by_call = getattr(type(fn), "__call__", None)  # noqa: B004 - of an object with `async def __call__`
     if not inspect.iscoroutinefunction(fn) and not inspect.iscoroutinefunction(by_call):
         raise GraphError(

@@ -23,7 +23,7 @@ from drivetrain.errors import GraphError
 
 @dataclass(frozen=True)
 class Node:
-    """A processor: its id, what it does, the ids it reads from, and the user's line that declares it.
+    """A processor: its id, its operation, the ids that it reads from, and the user's line that declares it.
 
     `cut` requests a channel before this processor, whatever the planner would choose.
     """

@@ -15,7 +15,7 @@ class GraphBuilder(Protocol):
     name: str
     _nodes: dict[str, Node]
     _asked: dict[tuple[str, str], str]
-    """The processors that are added when they are first asked for, by that of which they are, and a kind."""
+    """The processors that are added on demand, by the processor that they belong to and by their kind."""
 
     def _add(self, kind: str, operation: Any, inputs: tuple[str, ...], name: str | None) -> Any:
         """Add a processor and return its stream."""

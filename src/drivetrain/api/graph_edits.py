@@ -1,11 +1,11 @@
-"""Edits of a graph whose file is not at hand: a part attached, a processor removed or replaced.
+"""Edits of a graph without its file: attach a part, remove or replace a processor.
 
-Problem: an application that runs should get one more window, or lose one, by a few lines. Its graph is known
-as data; the streams of its file are not there.
+Problem: a few lines of code should add a window to a running application, or remove one. Its graph is
+available as data; the `Stream` objects of its file are not.
 
-Design: each edit makes another graph of the same application. A function that the user wrote gets the stream
-of a processor, as in an application's file, and adds processors to it. A second parameter of it, if there is
-one, gets the application, from which it may read further sources and tables.
+Design: each edit makes another graph of the same application. A function of the user receives the stream of a
+processor, as in an application's file, and adds processors to it. If it has a second parameter, that receives
+the application, from which the function may read further sources and tables.
 
 Called by `drivetrain attach`, `drivetrain remove`, `drivetrain replace`, and the handle of
 `drivetrain.start`.
@@ -25,13 +25,13 @@ from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError, UserError
 
 Attach: TypeAlias = Callable[..., Any]
-"""Gets a stream, and the application if it has a second parameter; `replaced` needs what it returns."""
+"""Takes a stream, and the application if it has a second parameter; `replaced` uses its result."""
 
 
 def attached(graph: Graph, to: str, attach: Attach) -> Graph:
-    """The graph with what `attach` adds after processor `to`.
+    """The graph with the processors that `attach` adds after processor `to`.
 
-    Raises UserError for an unknown processor, a sink, or when nothing is added, and what `attach` raises.
+    Raises UserError for an unknown processor, a sink, or when nothing is added, and any error of `attach`.
 
     >>> app = Application("copy")
     >>> app.read(sources.text("in/"), name="lines").sink(sinks.none(), name="out")
@@ -58,7 +58,7 @@ def attached(graph: Graph, to: str, attach: Attach) -> Graph:
 
 
 def removed(graph: Graph, id: str) -> Graph:
-    """The graph without processor `id`, everything that reads from it, and what then leads nowhere.
+    """The graph without processor `id`, all that reads from it, and processors that then lead nowhere.
 
     Raises UserError for an unknown processor, and when no sink would be left.
 
@@ -90,11 +90,11 @@ def removed(graph: Graph, id: str) -> Graph:
 
 
 def replaced(graph: Graph, id: str, replace: Attach) -> Graph:
-    """The graph with what `replace` returns in place of processor `id`, under that name.
+    """The graph in which the stream that `replace` returns takes the place and name of processor `id`.
 
-    `replace` gets the streams that the processor reads; what it returns is read by whatever read the
-    processor, and nothing if that was a sink. Raises UserError for an unknown processor or a source, and when
-    the wrong thing is returned.
+    `replace` receives the streams that the processor reads. Every processor that read the replaced one reads
+    the stream that it returns instead; to replace a sink, it returns nothing. Raises UserError for an unknown
+    processor or a source, and when `replace` returns something else.
 
     >>> app = Application("copy")
     >>> app.read(sources.text("in/"), name="lines").filter("value > ''", name="f").sink(sinks.none())
@@ -147,7 +147,7 @@ def _application(graph: Graph, nodes: Iterable[Node]) -> Application:
 
 
 def _call(function: Attach, app: Application, inputs: tuple[str, ...]) -> object:
-    """What a user's function makes of streams; the application is its last argument, if it takes one."""
+    """The result of a user's function for streams; with one more parameter it also gets the application."""
     streams = [Stream[Any](app, id) for id in inputs]
     parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     given = [*streams, app] if len(parameters) == len(streams) + 1 else streams
@@ -170,7 +170,7 @@ def _with_followers(graph: Graph, id: str) -> set[str]:
 
 
 def _aside(node: Node) -> tuple[str, ...]:
-    """The processor whose late messages or early results a node reads, beside its inputs."""
+    """The processor whose late messages or early results a node reads, in addition to its inputs."""
     of = getattr(node.operation, "of", None)
     return (of,) if isinstance(of, str) else ()
 

@@ -171,8 +171,8 @@ class Grouped(Generic[S]):
 
         A result has the keys, `window_start` and `window_end` (unless the window is global), `rank`, and all
         other columns of the message. Of messages with the same `by` the earlier one comes first, then the one
-        with the larger columns; messages whose `by` is null do not count. For the smallest, negate it:
-        `by="-price"`. Raises `GraphError` for an `n` that is not a whole number from 1 to 10,000.
+        with the larger columns; messages whose `by` is null do not count. For the smallest values, negate the
+        column: `by="-price"`. Raises `GraphError` for an `n` that is not a whole number from 1 to 10,000.
 
         >>> sales.group_by("item").window(windows.tumbling("1 d")).top(3, by="price", name="dearest")
         Stream('dearest')
@@ -195,8 +195,8 @@ class Grouped(Generic[S]):
         first one. A result has the keys, `match_start`, `match_end`, and for each step a column with its
         message (a struct), or an array of them for a step with `at_least`; its timestamp is `match_end`.
         After a match, the next one of the key begins with a later message; with `overlapping`, each message
-        that fulfils the first step begins a match of its own. Raises `GraphError` for parts that are no
-        pattern.
+        that fulfils the first step begins a match of its own. Raises `GraphError` for parts that do not form
+        a pattern.
 
         >>> sales.group_by("item").match(
         ...     patterns.step("dear", "price > 5"), patterns.step("cheap", "price < 1"), within="1 h"

@@ -1,8 +1,8 @@
 """The Iceberg sink: the declaration that a user writes.
 
 The problem: an Iceberg table is found through a catalog, which decides what its newest version is, and its
-readers (Spark, DuckDB, Trino, Polars) find all else from there. So the declaration names the catalog and the
-table, and states how rows get into it (`table_declaration`).
+readers (Spark, DuckDB, Trino, Polars) find everything else from there. So the declaration names the catalog
+and the table, and states how rows get into it (`table_declaration`).
 
 Called by applications through `drivetrain.api.sinks`; read by the planner and by the adapter.
 """
@@ -27,7 +27,7 @@ class IcebergSink(TableSink):
     `catalog` is the name of a catalog of pyiceberg, and `options` are its properties (`uri`, `warehouse`, …),
     in which secrets are references; properties that are not given come from pyiceberg's own configuration
     (`.pyiceberg.yaml`, environment variables). Partitions in `partition_by` are columns, or units of time of
-    one: `year(at)`, `month(at)`, `day(at)`, `hour(at)`. The other fields are those of `TableSink`.
+    a column: `year(at)`, `month(at)`, `day(at)`, `hour(at)`. The other fields are those of `TableSink`.
     """
 
     kind: ClassVar[str] = "iceberg"

@@ -178,10 +178,10 @@ def kafka(
     the name of a message, described by the file `descriptors`). A null value makes these columns null.
     `wire="confluent"` skips the header that Confluent's serializers write.
 
-    `event_time` names the column with the event time; `"timestamp"` is Kafka's own. `max_disorder` is by how
-    much a message may be older than the newest one of its partition. A partition without messages for
-    `idle_timeout` no longer stops the clock. `on_bad_record` decides about records that do not parse,
-    `on_data_loss` about messages that Kafka deleted before they were read.
+    `event_time` names the column with the event time; `"timestamp"` is Kafka's own. A message may be older
+    than the newest one of its partition by at most `max_disorder`. A partition without messages for
+    `idle_timeout` no longer holds back the clock. `on_bad_record` decides what happens when a record cannot
+    be parsed, `on_data_loss` when Kafka has deleted messages before they were read.
 
     After each batch, its offsets are committed to the consumer `group`, so that Kafka's own tools show them;
     the application does not rely on them. Offsets at which a replay can begin are kept with the state, or in
@@ -220,7 +220,7 @@ def kafka(
 
 
 def place(given: KafkaPlace, name: str) -> Place:
-    """The place that the argument `name` gives; raises `GraphError` if it is not a place.
+    """The place that the value of the argument `name` denotes; raises `GraphError` for any other value.
 
     >>> place("1970-01-01T00:00:01Z", "start").ms
     1000

@@ -16,7 +16,7 @@ Invariants:
 
 1. Building a sink executes nothing and opens nothing; only the arguments themselves are checked.
 2. The guarantee and its reason are functions of the declaration alone.
-3. Options, which may hold secrets, are in neither `repr`, `name` nor an error.
+3. Options may contain secrets, so they appear neither in `repr` nor in `name` nor in errors.
 
 Called by applications through `drivetrain.api.sinks`; read by the planner and by the adapter.
 """
@@ -68,12 +68,12 @@ class KafkaSink:
     choose for its key; with `partitioner="round robin"` to each in turn.
 
     `options` are Kafka's producer settings under Kafka's own names (security, compression, sizes). `create`
-    is the number of partitions to create the topic with when it is missing; otherwise that is an error.
-    `on_fresh` decides what a run with `--fresh` does about results that are already in the topic, and cannot
-    be removed: `refuse`, or `append` after them. `transaction_timeout` ("1 min") is how long sending one
-    batch may take, and also the longest time for which an interrupted one may hold up `read_committed`
-    readers; `timeout` ("2 min") is how long the sink waits for the brokers before the batch fails. Both are
-    kept in milliseconds.
+    is the number of partitions with which a missing topic is created; without it, a missing topic is an
+    error. `on_fresh` decides what a run with `--fresh` does about results that are already in the topic,
+    where they cannot be removed: `refuse`, or `append` after them. `transaction_timeout` ("1 min") is how
+    long sending one batch may take, and also the longest time for which an interrupted one may hold up
+    `read_committed` readers; `timeout` ("2 min") is how long the sink waits for the brokers before the batch
+    fails. Both are kept in milliseconds.
     """
 
     bootstrap: str

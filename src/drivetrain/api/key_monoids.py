@@ -1,8 +1,8 @@
-"""The built-in aggregations as monoids over Python values, for states outside of Spark's own aggregates.
+"""The built-in aggregations as monoids over Python values, for states outside Spark's own aggregates.
 
-`agg.count()`, `sum`, `min`, `max` and `mean` mean the same as in `aggregate`: nulls are ignored, and
-without values the count is 0 and the others are null. Arrow adds up whole batches of messages before the
-shuffle (`spark.compile.persistent_packs`); these classes merge the results, and add single messages.
+`agg.count()`, `sum`, `min`, `max` and `mean` have the same meaning as in `aggregate`: nulls are ignored;
+without values, the count is 0 and the other results are null. Arrow adds up whole batches of messages before
+the shuffle (`spark.compile.persistent_packs`); these classes merge the results, and add single messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _KINDS: Final[tuple[Kind, ...]] = ("count", "sum", "min", "max", "avg")
 class ColumnMonoid(Monoid[Any, Any]):
     """A built-in aggregation of one column; `count` of None counts messages.
 
-    The state of a mean is its sum and count, that of the others the value itself. With `scalar`, messages are
-    the values of their only column.
+    The state of a mean is its sum and count; the state of the others is the value itself. With `scalar`,
+    messages are the values of their only column.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class ColumnMonoid(Monoid[Any, Any]):
         return self.plus(state, (value, 1) if self.kind == "avg" else value)
 
     def plus(self, left: Any, right: Any) -> Any:
-        """The state of both sides."""
+        """The merged state of both sides."""
         if self.kind == "count":
             return left + right
         if self.kind == "avg":

@@ -1,6 +1,6 @@
 """Keyed Tasks: several typed states for each key, and timers.
 
-Write a `KeyedTask` for logic that aggregations and joins do not have. Declare the key, and the states with
+Write a `KeyedTask` for logic that aggregations and joins cannot express. Declare the key, and the states with
 the types of their values:
 
 >>> class Rises(KeyedTask[Sale, tuple[str, float]]):
@@ -16,12 +16,12 @@ the types of their values:
 Stream('Rises')
 
 Drivetrain calls `on_start` once in each process, `on_next` for each message and `on_timer` for each timer
-that the clock has reached; the states are those of the key. With `in_order = True` messages wait until the
-clock has passed their timestamps: then messages and timers of a key come in the order of event time,
-whatever the order of arrival.
+that the clock has reached; the states are always those of the current key. With `in_order = True` messages
+wait until the clock has passed their timestamps: then messages and timers of a key come in the order of event
+time, whatever the order of arrival.
 
-Values are kept as the declared type: what is written is converted and checked at once, so that a value reads
-the same now and after a crash.
+Values are converted to the declared type and checked as soon as they are written, so that a value reads the
+same now and after a crash.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Mapped(Protocol[K, V]):
 
 
 class _Declared:
-    """A state of a keyed Task, as a class attribute; of an instance it is that of the current key."""
+    """A state of a keyed Task, as a class attribute; on an instance, it is the state of the current key."""
 
     kind: ClassVar[Literal["value", "list", "map"]]
 
@@ -151,7 +151,7 @@ class _Declared:
 
 
 class ValueState(_Declared, Generic[V]):
-    """One value for each key. With `ttl` it expires when it was written so long ago, in event time.
+    """One value for each key. With `ttl`, it expires that long after it was written, in event time.
 
     Raises `GraphError` for a type that cannot be kept: use those that columns can have, and dataclasses.
 
@@ -176,7 +176,7 @@ class ValueState(_Declared, Generic[V]):
 
 
 class ListState(_Declared, Generic[V]):
-    """A list for each key. With `ttl` each value expires when it was appended so long ago, in event time.
+    """A list for each key. With `ttl`, each value expires that long after it was appended, in event time.
 
     >>> print(ListState(str))
     : list of str
@@ -199,7 +199,7 @@ class ListState(_Declared, Generic[V]):
 
 
 class MapState(_Declared, Generic[K, V]):
-    """A mapping for each key. With `ttl` each entry expires when it was written so long ago, in event time.
+    """A mapping for each key. With `ttl`, each entry expires that long after it was written, in event time.
 
     >>> print(MapState(str, int, ttl="30 d"))
     : map of str to int for 30 d
@@ -224,7 +224,7 @@ class MapState(_Declared, Generic[K, V]):
 class KeyedTask(Task[In, Out], Generic[In, Out]):
     """Base class of Tasks with several typed states for each key; see the module.
 
-    `key` names the column of the key, or several; or it is a method of the message.
+    `key` names the column of the key, or several; or it is a method that computes the key of a message.
 
     >>> class Seen(KeyedTask[Sale, str]):
     ...     key = "item"

@@ -11,7 +11,7 @@ _EXPECTED = "ISO 8601, such as 2013-03-01T00:00 (UTC unless it says otherwise), 
 
 
 def moment_ms(moment: str | int | dt.datetime, what: str) -> int:
-    """Milliseconds since the epoch of a moment; raises `UserError` naming `what` if it is not one.
+    """Milliseconds since the epoch of a moment; raises `UserError`, which names the argument `what`.
 
     Without a time zone it is UTC; parts of a millisecond are cut off.
 

@@ -1,10 +1,10 @@
-"""Tells columns of one message from those that need many: aggregates, orders, and functions over windows.
+"""Detects columns that need many messages, not one: aggregates, orderings, and functions over windows.
 
 Problem: `filter(F.sum("n") > 1)` and `select(rank=F.row_number())` look like columns of one message. Spark
-refuses them only when the application starts, in words about its plan.
+refuses them only when the application starts, with an error about its own plan.
 
-Design: a recorded column is a tree of calls by name; SQL text is divided into tokens. Names decide, and what
-is not known to need many messages is left to Spark.
+Design: a recorded column is a tree of calls by name; SQL text is divided into tokens. Their names decide;
+anything that is not known to need many messages is left to Spark.
 
 Called by `column_arguments`.
 """
@@ -29,7 +29,7 @@ _AGGREGATES: Final = AGGREGATES | frozenset(
 _RANKS: Final = frozenset(
     "row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value".split()  # noqa: SIM905
 )
-"""Functions that Spark only has with OVER."""
+"""Functions that Spark allows only with OVER."""
 _ORDERS: Final = frozenset(
     "asc asc_nulls_first asc_nulls_last desc desc_nulls_first desc_nulls_last".split()  # noqa: SIM905
 )
@@ -51,7 +51,7 @@ def require_of_one_message(column: Column) -> None:
 
 
 def require_no_window(column: Column) -> None:
-    """Raise `GraphError` for a key that is a window of Spark's, which knows nothing of the clock."""
+    """Raise `GraphError` for a key that is one of Spark's windows, which ignore Drivetrain's clock."""
     for part in _parts(column):
         kind, _, name = part.op.partition(":")
         text = str(part.args[0]).strip() if (kind, name) == ("function", "expr") and part.args else ""
@@ -66,7 +66,7 @@ def require_no_window(column: Column) -> None:
 
 
 def _parts(column: Column) -> Iterator[Column]:
-    """The column, and those that it is computed from."""
+    """The column, and the columns that it is computed from."""
     yield column
     values: list[Any] = [*column.args, *(value for _, value in column.kwargs)]
     while values:

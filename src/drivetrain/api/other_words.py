@@ -1,7 +1,7 @@
-"""What operators of Spark, Flink and Kafka Streams are called here.
+"""The names that operators of Spark, Flink and Kafka Streams have in Drivetrain.
 
-Data only; `spelling` makes errors of it. The guide's page for those who come from there says the same at
-length (`docs/guide/coming-from.md`).
+Data only; `spelling` builds error messages from it. The guide explains these differences in detail
+(`docs/guide/coming-from.md`).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ STREAM_WORDS: Final[Mapping[str, str]] = {
     "write": "sink(...)",
     "writeStream": "sink(...)",
 }
-"""Names of operators of a stream elsewhere, and here."""
+"""Names of stream operators in other systems, and what to write here."""
 
 GROUPED_WORDS: Final[Mapping[str, str]] = {
     "agg": "aggregate(n=agg.count())",
@@ -178,7 +178,7 @@ GROUPED_WORDS: Final[Mapping[str, str]] = {
     "trigger": "early of the result, for results so far",
     "windowedBy": "window(windows.tumbling(...))",
 }
-"""Names of methods of a grouped stream elsewhere, and here."""
+"""Names of methods of a grouped stream in other systems, and what to write here."""
 
 APPLICATION_WORDS: Final[Mapping[str, str]] = {
     "addSource": "read(source)",
@@ -195,7 +195,7 @@ APPLICATION_WORDS: Final[Mapping[str, str]] = {
     "start": _STARTED,
     "stream": "read(source)",
 }
-"""Names of methods of an application elsewhere, and here."""
+"""Names of methods of an application in other systems, and what to write here."""
 
 WINDOW_WORDS: Final[Mapping[str, str]] = {
     "EventTimeSessionWindows": 'session("30 min")',
@@ -212,10 +212,10 @@ WINDOW_WORDS: Final[Mapping[str, str]] = {
     "tumble": 'tumbling("1 h")',
     "window": 'tumbling("1 h")',
 }
-"""Names of windows elsewhere, and here."""
+"""Names of windows in other systems, and what to write here."""
 
 SOURCE_WORDS: Final[Mapping[str, str]] = {
-    "avro": "kafka(..., value=...) for Avro in Kafka",
+    "avro": 'kafka(..., format="avro", schema=...) for Avro in Kafka',
     "collection": "items(rows, schema=...)",
     "delta_table": "delta(path)",
     "file": "text, csv, json or parquet",
@@ -223,10 +223,10 @@ SOURCE_WORDS: Final[Mapping[str, str]] = {
     "from_collection": "items(rows, schema=...)",
     "jsonl": "json(...), whose files have an object in each line",
     "memory": "items(rows, schema=...)",
-    "rate": 'generate(rate="100/s")',
+    "rate": "generate(rate_per_s=100)",
     "table": "delta(path), or app.table(source) for a join",
 }
-"""Names of sources elsewhere, and here."""
+"""Names of sources in other systems, and what to write here."""
 
 SINK_WORDS: Final[Mapping[str, str]] = {
     "collect": "memory(name)",
@@ -243,7 +243,7 @@ SINK_WORDS: Final[Mapping[str, str]] = {
     "show": "console()",
     "stdout": "console()",
 }
-"""Names of sinks elsewhere, and here."""
+"""Names of sinks in other systems, and what to write here."""
 
 AGGREGATION_WORDS: Final[Mapping[str, str]] = {
     "approx_count_distinct": 'distinct_count("column")',
@@ -255,7 +255,7 @@ AGGREGATION_WORDS: Final[Mapping[str, str]] = {
     "std": 'F.stddev("column")',
     "stddev": 'F.stddev("column")',
 }
-"""Names of aggregations elsewhere, and here."""
+"""Names of aggregations in other systems, and what to write here."""
 
 PARTITIONER_WORDS: Final[Mapping[str, str]] = {
     "forward": "colocation()",
@@ -264,4 +264,4 @@ PARTITIONER_WORDS: Final[Mapping[str, str]] = {
     "rebalance": "shuffle()",
     "round_robin": "shuffle()",
 }
-"""Names of partitioners elsewhere, and here."""
+"""Names of partitioners in other systems, and what to write here."""

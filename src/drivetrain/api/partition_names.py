@@ -22,7 +22,7 @@ class PartitionName:
 
 
 def partition_name(declared: str) -> PartitionName:
-    """The partition that a text declares; raises `ValueError` for a function that is no unit.
+    """The partition that a text declares; raises `ValueError` for a function that is not a unit of time.
 
     >>> partition_name("day(at)")
     PartitionName(column='at', unit='day')
@@ -36,7 +36,7 @@ def partition_name(declared: str) -> PartitionName:
 
 
 def field_name(declared: str) -> str:
-    """What a table calls the partition.
+    """The name of the partition in a table.
 
     >>> field_name("day(at)"), field_name("country")
     ('at_day', 'country')

@@ -29,7 +29,7 @@ if not TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Partitioner:
-    """One way to distribute; make one with the functions of this module.
+    """A way to distribute messages; create one with the functions of this module.
 
     >>> Partitioner("hash", ("user",)) == hash("user")
     True

@@ -1,4 +1,4 @@
-"""The operators of a stream that pass messages on as they are: all of them, or some.
+"""The operators of a stream that pass on messages unchanged, either all messages or some.
 
 They are a part of `Stream`, in a module of its own because a stream has many operators. The class also holds
 what every operator needs: the application and the id of the processor.
@@ -35,11 +35,11 @@ from drivetrain.errors import GraphError
 
 T = TypeVar("T")
 _MOST_TASKS = 100_000
-"""A number with which Spark still starts."""
+"""The largest number with which Spark still starts."""
 
 
 class PassingOperators(Generic[T]):
-    """A handle on a processor, with the operators after which messages have the same columns."""
+    """A handle on a processor, with the operators that leave the columns of messages as they are."""
 
     def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app
@@ -122,7 +122,7 @@ class PassingOperators(Generic[T]):
         return self
 
     def deduplicate(self, *keys: str, within: str, name: str | None = None) -> Self:
-        """For each key, let a message pass and drop all messages within a span of time after it.
+        """For each key, let a message pass and drop the messages that follow it within a span of time.
 
         Messages are compared in the order of their timestamps: each waits until the clock reaches its
         timestamp. Without `keys`, all columns together are the key.
@@ -146,7 +146,7 @@ class PassingOperators(Generic[T]):
 
         A hash of the message, its timestamp and `seed` decides: equal messages are kept or left out together.
         With `keys`, a hash of these columns decides: all messages of a key are kept, or none. Another `seed`
-        gives another sample. Raises `GraphError` for a fraction or seed that cannot be.
+        gives another sample. Raises `GraphError` for an invalid fraction or seed.
 
         >>> sales.sample(0.1)
         Stream('sample')
@@ -174,8 +174,8 @@ class PassingOperators(Generic[T]):
     def repartition(self, tasks: int, *keys: str, name: str | None = None) -> Self:
         """Distribute the messages over this many tasks: evenly, or equal values of `keys` to the same task.
 
-        For work that the partitions of a source would leave to few cores. Raises `GraphError` for a number of
-        tasks below 1.
+        Use this when the partitions of a source would leave the work to only a few cores. Raises `GraphError`
+        for a number of tasks below 1.
 
         >>> sales.repartition(16).map(lambda sale: sale.item, returns=str)
         Stream('map')

@@ -69,9 +69,10 @@ def step(
 
 
 def without(condition: Column | str | Callable[..., bool]) -> Without:
-    """No message that fulfils a condition: between two steps, or from the last step until the time is over.
+    """No message that fulfils a condition: between two steps, or from the last step until time runs out.
 
-    As the last part of a pattern, it is a match when no such message has come within the pattern's `within`.
+    If this is the last part of a pattern, the pattern matches when no such message comes within the pattern's
+    `within`.
 
     >>> print(without("price < 2"))
     without (price < 2)
@@ -80,7 +81,7 @@ def without(condition: Column | str | Callable[..., bool]) -> Without:
 
 
 def require_pattern(parts: Sequence[Any], keys: Sequence[str], within_ms: int) -> None:
-    """Raise `GraphError` for parts that are no pattern, or that need names which are taken."""
+    """Raise `GraphError` for parts that do not form a pattern, or that need names which are taken."""
 
     def refuse(what: str, expected: str, got: str) -> GraphError:
         return GraphError(what, where=f"match ({caller()})", expected=expected, got=got)

@@ -17,8 +17,9 @@ Drivetrain calls the hooks that you write, in this order:
 2. `on_window(key, start_ms, end_ms, value)` for each key of a window that has ended;
 3. `on_timer(key, at_ms)` for each timer that the clock has reached, in order; `on_next`, `on_change` and
    `on_timer` set them for their key with `self.state.set_timer(at_ms)`;
-4. `on_next(message)` for each message, in which `self.state` is that of the message's key: `update`, `get`.
-   Without an `on_next`, every message is merged into the state of its key, before the shuffle if possible;
+4. `on_next(message)` for each message, in which `self.state` is the state of the message's key: `update`,
+   `get`. Without an `on_next`, every message is merged into the state of its key, before the shuffle if
+   possible;
 5. `on_change(key, value)` for each key whose state a batch has changed;
 6. `on_clock(clock_ms)` when the clock has moved.
 
@@ -60,16 +61,16 @@ class Codec(Protocol[S]):
 
 
 class KeyedState(Protocol):
-    """The state while a Task runs: that of the key of its current message, or of another key."""
+    """The state while a Task runs: the state of the current message's key, or of another key."""
 
     def update(self, message: Any, timestamp_ms: int | None = None) -> None:
         """Merge a message into the state of the current key, at its own timestamp or another (ms)."""
         ...
 
     def get(self, key: Any = None) -> Any:
-        """The value of the current key or of another one of the same bucket; None when it has none.
+        """The value of the current key, or of another key of the same bucket; None if the key has none.
 
-        With a window: that of the oldest open window that contains the current message.
+        With a window, the value in the oldest open window that contains the current message.
         """
         ...
 
@@ -85,11 +86,11 @@ class KeyedState(Protocol):
 class State:
     """Declares the state of a `PersistentTask`, as its class attribute `state`.
 
-    `monoid` is one of `agg.count`, `sum`, `min`, `max`, `mean` (of a column), or your own `Monoid`.
-    With `window` (tumbling or sliding) there is a state for each window, which ends with it. `codec` encodes
+    `monoid` is one of `agg.count`, `sum`, `min`, `max`, `mean` (of a column), or your own `Monoid`. With
+    `window` (tumbling or sliding), each window has its own state, which ends with the window. `codec` encodes
     states as bytes; without it they are pickled. `as_of` is the step of application time at which exact
-    states are kept, `keep` is how long they can be queried, in application time.
-    Raises `GraphError` for a declaration that is not possible.
+    states are kept, `keep` is how long they can be queried, in application time. Raises `GraphError` for an
+    invalid declaration.
 
     >>> print(State(agg.sum("price"), as_of="1 h"))
     sum(price), as of every 1 h
@@ -171,8 +172,8 @@ class Persistent:
 class PersistentTask(Task[In, Out], Generic[In, Out]):
     """Base class of Tasks with a state for each key; see the module.
 
-    `key` names the column of the key, or several; or it is a method of the message. Keys consist of the types
-    that columns can have.
+    `key` names the column of the key, or several; or it is a method that computes the key of a message. Keys
+    consist of types that columns can have.
 
     >>> class Spending(PersistentTask[Sale, tuple[str, float]]):
     ...     key = "item"
@@ -204,7 +205,7 @@ class PersistentTask(Task[In, Out], Generic[In, Out]):
 
 
 def merges_only(kind: type) -> bool:
-    """Whether a persistent Task does nothing with a message but merge it."""
+    """Whether a persistent Task only merges messages into its state."""
     return kind.on_next is PersistentTask.on_next  # type: ignore[attr-defined]
 
 

@@ -89,7 +89,7 @@ def process(
 
 
 def _made_by(task: object) -> type:
-    """The class of what a function returns; raises `GraphError` if it is not one that creates a Task."""
+    """The class of what a function creates; raises `GraphError` for anything but such a function."""
     got, remedy = repr(task), ""
     if isinstance(task, Task):
         got, remedy = "an instance", f"give the class itself: process({type(task).__name__})"
@@ -111,7 +111,7 @@ def _made_by(task: object) -> type:
 
 
 def named_outputs(kind: type[Task[Any, Any]]) -> tuple[tuple[str, MessageType], ...]:
-    """The named outputs that a Task class declares; raises `GraphError` for a name or type that cannot be."""
+    """The named outputs that a Task class declares; raises `GraphError` for an invalid name or type."""
     if not isinstance(kind.outputs, Mapping):
         raise GraphError(
             f"{kind.__name__}.outputs cannot be read",
@@ -144,7 +144,7 @@ def _without_to(hook: Any) -> object | None:
 
 
 def _options(hook: Any) -> tuple[Any, ...]:
-    """The types of which a result of a hook may be, by its annotation."""
+    """The types that results of a hook may have, according to its annotation."""
     element = element_annotation(returned_annotation(hook))
     is_union = typing.get_origin(element) in (typing.Union, UnionType)
     return typing.get_args(element) if is_union else (element,)
@@ -153,7 +153,7 @@ def _options(hook: Any) -> tuple[Any, ...]:
 def _of_keys(
     task: Callable[[], Task[Any, Any]], kind: type[Task[Any, Any]], returns: object | None, hooks: list[Any]
 ) -> Process:
-    """The operation of a Task with states by key, which has some of its hooks."""
+    """The operation of a Task with states by key; `hooks` are those that its class defines."""
     declared = returns if returns is not None else kind.output
     telling = [hook for hook in hooks if element_annotation(returned_annotation(hook)) is not None]
     telling.sort(key=lambda hook: set(_options(hook)) <= {To, At[To]})  # those with main results first

@@ -38,13 +38,13 @@ class Processor:
 
 
 def name_of_processor(processor: Processor) -> str:
-    """Its name, or that of its class."""
+    """The name of a processor, or of its class."""
     what = processor.what
     return processor.name or str(getattr(what, "__name__", type(what).__name__))
 
 
 def operation_of(processor: Processor, ups: list[tuple[Processor, Partitioner | None]]) -> Any:
-    """What it does after those before it; raises `GraphError` for what is no processor."""
+    """The operation of a processor that reads from `ups`; raises `GraphError` if it is not a valid one."""
     what = processor.what
     if hasattr(what, "guarantee"):
         # A sink takes messages where they are; only an explicit partitioner moves them.

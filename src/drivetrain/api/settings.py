@@ -1,4 +1,4 @@
-"""Settings that an application declares: `app.setting("input")`, with values from the user that runs it.
+"""Settings that an application declares: `app.setting("input")`, with values from the user who runs it.
 
 An application is a program that is executed before its settings are known to it, so values are not passed as
 arguments: the loader puts them into the context (`given_settings`), where declarations find them.
@@ -27,7 +27,7 @@ _given: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("sett
 
 @contextlib.contextmanager
 def given_settings(values: Mapping[str, str]) -> Iterator[None]:
-    """Make `values` what `Application.setting` reads while the block runs; keyed by setting name."""
+    """Within the block, `Application.setting` reads `values`, which are keyed by the names of settings."""
     token = _given.set(dict(values))
     try:
         yield
@@ -72,7 +72,7 @@ def declare(
 
 
 def _nearly(name: str, given: Mapping[str, str]) -> str | None:
-    """The given name that was probably meant to be `name`, as the error's "got"."""
+    """The name that was given, probably by mistake, instead of `name`: the error's "got"."""
     near = nearest(name, given)
     return None if near is None else f"--set {near}, which is no setting"
 

@@ -99,7 +99,7 @@ _COMPRESSIONS = {
 
 @dataclass(frozen=True)
 class Roll:
-    """A file is closed when it has `size_bytes`, or when its oldest message has waited for `age_ms`."""
+    """A file is closed when it reaches `size_bytes`, or when its oldest message has waited for `age_ms`."""
 
     size_bytes: int = 128 * 2**20
     age_ms: int = 600_000
@@ -110,12 +110,11 @@ class FileSink:
     """Writes one file per non-empty batch into one flat directory; an atomic rename publishes it whole.
 
     `path` is a directory or a pyarrow file system URI; it must be missing, empty, or owned by this
-    application. `format` is `parquet`, `csv` (RFC 4180, with a `header` line in every file),
-    `json` (one object per line) or `text` (exactly one string column, one line per message).
-    Timestamps in CSV and JSON are ISO 8601 in UTC. By default, `compression` is `snappy` for Parquet and
-    `none` for the others. Sinks of one application with the same `together`, a directory above all of
-    them, publish in one step for readers that use `published_files`. With `roll`, a file has many batches,
-    and becomes visible when it is closed.
+    application. `format` is `parquet`, `csv` (RFC 4180, with a `header` line in every file), `json` (one
+    object per line) or `text` (exactly one string column, one line per message). Timestamps in CSV and JSON
+    are ISO 8601 in UTC. By default, `compression` is `snappy` for Parquet and `none` for the others. Sinks of
+    one application with the same `together`, a directory above all of them, publish in one step for readers
+    that use `published_files`. With `roll`, a file holds many batches, and becomes visible when it is closed.
     """
 
     path: str
@@ -181,9 +180,9 @@ class ConsoleSink:
 class BatchesSink:
     """Calls `function(batch, batch_id)` with every non-empty batch, in the driver, in order.
 
-    `batch` is a `pyarrow.Table` or, with `frame="pandas"`, a pandas DataFrame. If a batch is delivered
-    again after a crash, it has the same id: a function that remembers the last id it finished, and skips
-    the batch, is exactly once.
+    `batch` is a `pyarrow.Table` or, with `frame="pandas"`, a pandas DataFrame. If a batch is delivered again
+    after a crash, it has the same id: a function that remembers the last id it finished, and skips that
+    batch, has an effect exactly once.
     """
 
     function: Callable[[Any, int], object]
@@ -201,7 +200,7 @@ class MemorySink:
 
 @dataclass(frozen=True, kw_only=True)
 class NullSink:
-    """Computes every message, counts it, and drops it."""
+    """Has every message computed, counts it, and drops it."""
 
     guarantee: ClassVar[Guarantee] = "exactly once"
 
@@ -217,7 +216,7 @@ class CustomSink:
 
     @property
     def name(self) -> str:
-        """The place that is written to."""
+        """The destination, as plans and errors show it."""
         return ""
 
 
@@ -237,7 +236,7 @@ Sink: TypeAlias = (
 
 
 def needs_transactions(sink: Sink) -> bool:
-    """Whether a sink publishes with the application's checkpoints, and so makes them periodic.
+    """Whether a sink publishes its results with checkpoints, so that the application needs periodic ones.
 
     >>> needs_transactions(sqlite("results.db", "counts")), needs_transactions(parquet("out/"))
     (True, False)

@@ -3,8 +3,8 @@
 A graph is built, printed, compared and sent without access to files, sockets or Spark. So a source is a
 frozen dataclass that only *declares* what to read; `drivetrain.connectors` reads it.
 
-- **bounded**: the end is known at the first start (existing files, a number of messages, an iterable). At the
-  end, all windows fire and the application finishes.
+- **bounded**: the end is known at the first start (existing files, a number of messages, an iterable). When
+  it is reached, all windows fire and the application finishes.
 - **unbounded**: the application runs until it is stopped (`watch=True`, no `rows`, a socket, a topic).
 
 Invariants:
@@ -153,7 +153,7 @@ class CustomSource:
 
     @property
     def name(self) -> str:
-        """The place that is read."""
+        """The input, as plans and errors show it."""
         return ""
 
 

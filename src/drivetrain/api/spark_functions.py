@@ -1,7 +1,7 @@
 """`F`: every function of `pyspark.sql.functions`, recorded instead of called.
 
-Building an application needs no Spark; a name that PySpark does not have fails where it is written. Editors
-and type checkers take the signatures from the generated `spark_functions.pyi`.
+Building an application needs no Spark; a name that PySpark does not have raises an error in the line that
+uses it. Editors and type checkers take the signatures from the generated `spark_functions.pyi`.
 
 >>> str(F.upper("carrier").alias("c"))
 "upper('carrier').alias('c')"

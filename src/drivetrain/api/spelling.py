@@ -9,7 +9,7 @@ from drivetrain.config.nearest import nearest
 
 
 def unknown_name(owner: str, name: str, known: Iterable[str]) -> AttributeError:
-    """The error for a name that `owner` does not have; names the nearest one that it has.
+    """The error for a name that `owner` does not have, with the most similar one that it has.
 
     >>> str(unknown_name("a shape", "circel", ["circle", "square"]))
     "a shape has no 'circel': did you mean 'circle'?"

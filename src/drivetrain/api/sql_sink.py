@@ -168,7 +168,7 @@ class PostgresqlSink(SqlSink):
 
 
 def _passwords(url: str) -> list[str]:
-    """The passwords in an address, of either form."""
+    """The passwords in an address, whichever of the two forms it has."""
     if "://" not in url:
         return [found.strip("'") for found in _PASSWORD.findall(url)]
     try:

@@ -1,8 +1,8 @@
 """SQL over a stream as operators: `stream.sql("SELECT … FROM this …")`.
 
-A statement without GROUP BY is one processor. With GROUP BY it becomes what a user would write: a filter, an
-aggregation in a window, a filter for HAVING, and a projection. So the state, late messages and results are
-those of `group_by`.
+A statement without GROUP BY is one processor. With GROUP BY, it becomes the operators that a user would
+write: a filter, an aggregation in a window, a filter for HAVING, and a projection. So its state, late
+messages and results are the same as with `group_by`.
 
 Called by `stream`.
 """
@@ -51,7 +51,7 @@ class _Grouping:
     """The names of keys, and their expressions."""
     window: Window = field(default_factory=windows.everything)
     window_call: tuple[str, ...] = ()
-    """The call that GROUP BY has for it, as `_same` gives it."""
+    """The call of the window function in GROUP BY, in the form of `_same`."""
     aggregations: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     """The columns of the result, as expressions over keys, bounds of the window and aggregations."""
@@ -61,7 +61,7 @@ class _Grouping:
 
 
 def sql(app: GraphBuilder, id: str, text: str, name: str | None) -> Any:
-    """The stream of a statement over that of processor `id`; raises `GraphError` for what it cannot do."""
+    """The stream of a statement over processor `id`; raises `GraphError` for unsupported SQL."""
     if not isinstance(text, str):
         raise GraphError("SQL is text", where=f"sql ({caller()})", got=repr(text))
     statement = statement_of(text)
@@ -145,7 +145,7 @@ def _add_item(grouping: _Grouping, keys: dict[tuple[str, ...], str], alias: str,
 
 
 def _over_results(grouping: _Grouping, keys: dict[tuple[str, ...], str], text: str, of: str) -> str:
-    """An expression over messages of a group as one over the results: aggregates and keys become columns."""
+    """An expression over a group's messages, rewritten over results: aggregates and keys become columns."""
     tokens = tokens_of(text)
     if _same(tokens) in keys:
         return _quoted(keys[_same(tokens)])
@@ -174,7 +174,7 @@ def _over_results(grouping: _Grouping, keys: dict[tuple[str, ...], str], text: s
 
 
 def _window_end(grouping: _Grouping, text: str, tokens: Sequence[Token], at: int) -> int:
-    """Where the window at a token ends: its name alone, or the call as GROUP BY has it."""
+    """The index after the window that begins at a token: only its name, or the same call as in GROUP BY."""
     if [t.text for t in tokens[at + 1 : at + 2]] != ["("]:
         return at + 1
     end = end_of_call(tokens, at)
@@ -186,7 +186,7 @@ def _window_end(grouping: _Grouping, text: str, tokens: Sequence[Token], at: int
 
 
 def _result_of(grouping: _Grouping, text: str, call: Sequence[Token], of: str) -> str:
-    """The column with the result of an aggregate, which is added if no column of the result has it."""
+    """The column with the result of an aggregate; adds one if no column of the result has it."""
     for name, made in grouping.aggregations.items():
         if _same(tokens_of(made)) == _same(call):
             return _quoted(name)
@@ -264,7 +264,7 @@ def _clauses(lateral: str, where: str) -> str:
 
 
 def _timed(text: str) -> str:
-    """The text with the column of the time in place of `timestamp()`."""
+    """The text, with the time column in place of `timestamp()`."""
     tokens = tokens_of(text)
     words = [token.text.lower() for token in tokens]
     made, done = "", 0
@@ -276,7 +276,7 @@ def _timed(text: str) -> str:
 
 
 def _same(tokens: Sequence[Token]) -> tuple[str, ...]:
-    """The tokens, alike for expressions that differ in spaces and in the case of names only."""
+    """The tokens in a form that ignores spaces and the case of names, to compare expressions."""
     return tuple(t.text if t.text[0] in "'\"" else t.text.lower().strip("`") for t in tokens)
 
 

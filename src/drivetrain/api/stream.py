@@ -94,7 +94,7 @@ class Stream(PassingOperators[T], Generic[T]):
         Each Spark task waits for up to `concurrency` calls at a time. A call that raises, or takes longer
         than `timeout`, is repeated up to `retries` times, after `backoff`, twice that and so on; then
         `on_error` decides. With `cache="10 min"` the results of equal messages are used again for that long,
-        in each Python process. A batch that runs again calls again.
+        in each Python process. A batch that runs again makes its calls again.
 
         >>> async def city(sale: Sale) -> str:
         ...     return "Oslo"  # after a request to a service
@@ -166,7 +166,7 @@ class Stream(PassingOperators[T], Generic[T]):
         return self._add("rename", Rename(tuple(names.items())), step)
 
     def sql(self, statement: str, *, name: str | None = None) -> Stream[Any]:
-        """The result of an SQL query over this stream, which it calls `this`: `SELECT … FROM this …`.
+        """The result of an SQL query over this stream, which is named `this` in it: `SELECT … FROM this …`.
 
         Without GROUP BY: expressions, WHERE and LATERAL VIEW. With GROUP BY: an aggregation, in the window of
         `window(at, '1 hour')` or `session_window(...)`, with HAVING. `timestamp()` is a message's time.
@@ -266,14 +266,14 @@ class Stream(PassingOperators[T], Generic[T]):
         how: JoinKind = "inner",
         name: str | None = None,
     ) -> Stream[Any]:
-        """Join each message with the newest version at its timestamp: with a table that changes.
+        """Join each message with a table that changes: with the version that was the newest at its timestamp.
 
         `versions` is a stream whose messages replace earlier ones with equal `on`. A message at time t gets
         the columns of the version with equal `on` and the largest timestamp up to t, whatever the order of
         arrival: it waits until the clock of both streams has passed t. `per` names further columns of
-        versions: a message gets the newest version for each of their values, one result for each. Without
-        `on`, every message sees all versions, as with broadcast rules. `how="left"` also emits messages
-        without a version.
+        versions: a message then has one result for each of their values, with the newest version that has
+        this value. Without `on`, every message sees all versions, as with broadcast rules. `how="left"` also
+        emits messages without a version.
 
         Raises `GraphError` without `on` and `per`, or for another `how`.
 
@@ -320,8 +320,8 @@ class Stream(PassingOperators[T], Generic[T]):
     def output(self, name: str) -> Stream[Any]:
         """The messages that a Task emits to its output `name`, with `To(name, value)`.
 
-        Each has the timestamp that a result of the main output would have. Raises `GraphError` for a stream
-        of another operator, or a name that the Task does not declare in `outputs`.
+        Each message has the timestamp that a result in the main output would have. Raises `GraphError` for a
+        stream of another operator, or a name that the Task does not declare in `outputs`.
 
         >>> class Priced(Task[Sale, Sale]):
         ...     outputs = {"refused": str}
@@ -350,9 +350,9 @@ class Stream(PassingOperators[T], Generic[T]):
     def early(self) -> Stream[Any]:
         """The results so far of this stream's windows, after each batch that changes them, until they end.
 
-        A stream of its own, with the same columns: of each window the newest result counts, until the window
-        itself emits its result. Raises `GraphError` unless this is what native aggregations of tumbling or
-        sliding windows return.
+        This is a separate stream with the same columns. The newest result of each window counts, until the
+        window itself emits its result. Raises `GraphError` unless this stream is the result of a native
+        aggregation in tumbling or sliding windows.
 
         >>> hourly = sales.group_by("item").window(windows.tumbling("1 h")).count()
         >>> hourly.early

@@ -29,9 +29,9 @@ _REMEDIES = {
     "leftanti": 'write "anti"',
     "cross": "with a table, join on a column that has the same value everywhere",
 }
-"""What to do in place of kinds of joins that Spark has, without their underscores."""
+"""What to use instead of Spark's kinds of joins, by their names without underscores."""
 _BETWEEN_STREAMS = {"semi": _SEMI, "leftsemi": _SEMI, "anti": _ANTI, "leftanti": _ANTI}
-"""What to do in place of kinds of joins that only a table has."""
+"""What to use between two streams instead of kinds of joins that only a table has."""
 
 
 class Table:
@@ -66,7 +66,7 @@ def union(missing: object) -> Union:
 
 
 def join(other: object, on: str | Iterable[str], within: str | None, how: JoinKind) -> JoinTable | JoinStream:
-    """The operation that joins a stream with a table or a stream; raises `GraphError` if it cannot be."""
+    """The operation that joins a stream with a table or a stream; raises `GraphError` for an invalid join."""
     columns, is_table = names_of(on), isinstance(other, Table)
     _require_join(how, is_table=is_table)
     if isinstance(other, Table):
@@ -103,7 +103,7 @@ def _require_join(how: object, *, is_table: bool) -> None:
 def join_as_of(
     versions: object, on: str | Iterable[str], per: str | Iterable[str], how: JoinKind
 ) -> JoinAsOf:
-    """The operation that joins a stream with versions; raises `GraphError` if it cannot be."""
+    """The operation that joins a stream with versions; raises `GraphError` for an invalid join."""
     if isinstance(versions, Table):
         raise GraphError(
             "a table has no versions",

@@ -1,4 +1,4 @@
-"""What the declarations of sinks that write to tables have in common, whatever the tables' format.
+"""The common part of the declarations of sinks that write to tables, whatever the tables' format.
 
 There are two modes:
 

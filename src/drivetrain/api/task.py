@@ -35,7 +35,7 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True)
 class TaskContext:
-    """The context of a task instance: its processor, its `index` of `parallelism`, its start on the clock.
+    """The context of a task instance: its processor, its `index` among `parallelism` tasks, its start time.
 
     `start_ms` is the application's clock when the task started, in ms since the epoch (UTC); 0 without one.
 

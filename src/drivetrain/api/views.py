@@ -1,10 +1,10 @@
 """How an application is shown at the prompt and in notebooks.
 
-Problem: `app.preview(stream)` needs Spark, and the picture of a plan needs the code that draws it. Both lie
-in layers above this one, which must not be imported from here.
+Problem: `app.preview(stream)` needs Spark, and the picture of a plan needs the code that draws it. Both are
+in layers above this one, which this module must not import.
 
-Design: the package `drivetrain` says, when it is imported, what makes previews and pictures (`install`).
-Either imports what it needs when it is called.
+Design: when the package `drivetrain` is imported, it installs the two functions that make previews and
+pictures (`install`). Each function imports what it needs when it is called.
 
 Called by `application`, `core.plan.plan` and `drivetrain` itself.
 """
@@ -20,7 +20,7 @@ from drivetrain.errors import InternalError
 
 @dataclass(frozen=True)
 class Views:
-    """Makes what is shown: `preview` of an application and a processor's id, `draw` of it or of a plan."""
+    """Two functions: `preview` takes an application and a processor's id, `draw` an application or a plan."""
 
     preview: Callable[..., Any]
     draw: Callable[[Any], str]
@@ -30,12 +30,12 @@ _installed: list[Views] = []
 
 
 def install(made: Views) -> None:
-    """Use these from now on."""
+    """Use these functions from now on."""
     _installed[:] = [made]
 
 
 def views() -> Views:
-    """Those that were installed."""
+    """The functions that were installed."""
     if not _installed:
         raise InternalError("no views are installed: import `drivetrain` first")
     return _installed[0]

@@ -1,6 +1,6 @@
 """Literal secrets where references belong: in an application's options and settings.
 
-Problem: a password in an application file works, but is then in every copy of that file.
+Problem: a password in an application file works, but is then part of every copy of that file.
 
 Design: the graph's options that may hold secrets are checked, because each node knows its line.
 Sending an application elsewhere is refused; running it here shows a notice.

@@ -117,7 +117,7 @@ class Front:
         cookie = self._access.sign_in_by_link(tokens[0], client[0] if client else "")
         if cookie is None:
             return PlainTextResponse(
-                "This address is not valid any more: the console has been started again since.\n"
+                "This address is no longer valid: the console has been started again since.\n"
                 "`drivetrain console` prints the present one.\n",
                 401,
             )

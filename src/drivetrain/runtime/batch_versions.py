@@ -63,7 +63,7 @@ class BatchVersions:
         return None if since is None else since.version
 
     def since_of(self, batch_id: int) -> Since | None:
-        """What `version_of` says, with the version that hands over to it."""
+        """The result of `version_of`, with the version that hands over to it."""
         noted = self._all()
         if batch_id == noted.free:
             return None
@@ -75,7 +75,7 @@ class BatchVersions:
         return None if since is None else since.version
 
     def newest_since(self) -> Since | None:
-        """What `newest` says, with the version that hands over to it."""
+        """The result of `newest`, with the version that hands over to it."""
         noted = self._all()
         return noted.since[-1] if noted.since else None
 

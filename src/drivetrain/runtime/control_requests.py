@@ -1,19 +1,19 @@
-"""What other processes of its owner ask of an application that runs embedded, and how.
+"""The requests that other processes of its owner send to an application that runs embedded.
 
-Problem: `drivetrain run` is one process, and commands and consoles want to see what it does, and to change
-it. Their processes must need neither Spark nor its code.
+Problem: `drivetrain run` is one process, and commands and consoles must show what it does, and change it.
+Their processes must need neither Spark nor its code.
 
-Design: a request over the control socket names what is asked, and everything that is asked is in this
-module; `spark.run.control_answers` answers. To change the application, the asking process writes the new
-graph with its code as a proposal into the state directory, where only the application's owner can write; its
-request names the proposal. The answer comes when the change is refused, with a reason, or when the new
-version is in force: a message that is sent after the answer is processed by the new version. The asking
-process then polls the state of the change, so that neither side keeps a connection open.
+Design: this module defines all requests that are sent over the control socket; `spark.run.control_answers`
+answers them. To change the application, the asking process writes the new graph with its code as a proposal
+into the state directory, where only the application's owner can write; its request names the proposal. The
+answer comes when the change is refused, with a reason, or when the new version is in force: a message that is
+sent after the answer is processed by the new version. The asking process then polls the state of the change,
+so that neither side keeps a connection open.
 
-    {"ask":"status"}                          how the application is, with the version in force
+    {"ask":"status"}                          the state of the application, with the version in force
     {"ask":"history"}, {"ask":"graph"}        its last quarter of an hour; what runs, with coordinates
     {"ask":"threads"}                         the stacks of its threads, as text
-    {"ask":"stop"}                            finish the running batches and end, as the first Ctrl-C
+    {"ask":"stop"}                            finish the running batches and end, like the first Ctrl-C
     {"ask":"change","proposal":"<32 hexadecimal digits>","against":1,"how":"update"}
     {"ask":"state"}, {"ask":"give-up","number":2}
     {"ask":"subscribe","wanted":{"reader":"report-1a2b3c4d","source":"hourly_in","stream":"hourly"}}
@@ -223,7 +223,7 @@ def ask_to_configure(
 
 
 def asked_state(rundir: RunDirectory) -> ChangeState:
-    """How things stand in the application that runs in `rundir`; raises UnavailableError as `ask_change`."""
+    """The state of an application's changes; raises UnavailableError as `ask_change`."""
     state = ask(rundir, ControlRequest("state"), ANSWERS_S).state
     if state is None:
         raise InternalError("the answer of an application lacks its state", where=rundir.app_id)

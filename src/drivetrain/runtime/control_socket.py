@@ -1,21 +1,22 @@
-"""The socket by which other processes of the user speak to an application that runs embedded.
+"""The socket by which other processes of the user send requests to an application that runs embedded.
 
-Problem: `drivetrain run` listens to nobody, and its owner wants to change the application that it runs. What
-comes over a socket may be hostile, huge, early or never end, and must not end the run. A run that was killed
-leaves its socket behind, and a path longer than about 100 bytes cannot be bound.
+Problem: `drivetrain run` has no server, and its owner wants to change the application that it runs. Data from
+a socket may be hostile, huge, early or endless, and must not end the run. A run that was killed leaves its
+socket behind, and a path longer than about 100 bytes cannot be bound.
 
 Design: a Unix socket `control` in the application's state directory, which belongs to its owner alone; the
 socket has mode 0600, and other users than the owner and root are not answered. A connection carries one
-request and its answer, one line of JSON each. The socket is made aside and renamed, so it never has another
-mode, and it replaces one that was left: the lock of the state directory says who runs the application. A path
-that is too long is reached by a short link, which lives only while it is used.
+request and its answer, one line of JSON each. The socket is created under another name and renamed, so it
+never has another mode. It replaces one that was left behind: the lock of the state directory shows whether a
+process runs the application. A path that is too long is reached by a short link, which lives only while it is
+used.
 
 Invariants:
 
 1. Whatever a client sends, it gets an answer or its connection is closed; nothing is raised to the run.
 2. A client that sends or reads nothing holds one of few threads, for a few seconds at most.
 
-Called by `embedded`, which opens it, and by whatever asks (`runtime.control_requests`).
+Called by `embedded`, which opens it, and by processes that send requests (`runtime.control_requests`).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class ControlSocket:
         threading.Thread(target=self._accept, name="control", daemon=True).start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering requests."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -171,7 +172,7 @@ def _short_temporary() -> str | None:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Whether the client is the owner or root, where the system says who it is."""
+    """Whether the client is the owner or root, on systems that identify it."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return True

@@ -1,4 +1,4 @@
-"""Where files are: a path or URI as a pyarrow file system, and the files below it.
+"""Locations of files: a path or URI as a pyarrow file system, and the files below it.
 
 The problem: applications name local paths and object-store URIs alike, and a directory that is read
 while others write to it contains files that are not meant for readers yet.
@@ -39,8 +39,8 @@ class FoundFile:
 def locate(path_or_uri: str, stores: StoreSettings | None = None) -> tuple[pafs.FileSystem, str]:
     """The file system and the path inside it; local paths are made absolute.
 
-    `stores` determines how object stores are reached; None: as the environment says. Raises InputError when
-    the URI's scheme is unknown or its file system cannot be set up.
+    `stores` determines how object stores are reached; None: by the environment's settings. Raises InputError
+    when the URI's scheme is unknown or its file system cannot be set up.
     """
     if is_in_object_store(path_or_uri):
         return locate_object(without_password(path_or_uri), stores or StoreSettings())

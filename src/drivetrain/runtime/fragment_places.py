@@ -3,8 +3,9 @@
 Problem: a fragment that starts must find nothing of an earlier one of its name; and sinks, which skip batches
 that they have, must not take its first batches for some of an earlier fragment.
 
-Design: before a fragment starts, all that a fragment of its name has left is deleted, and the number that its
-batches begin with is noted in its directory, beyond those of every fragment that is there or has left.
+Design: before a fragment starts, everything that a fragment of its name has left is deleted. The number of
+its first batch is noted in its directory; it is larger than those of every fragment that is there or has
+left.
 
     <state directory>/fragments/<id>/first-batch   the number of its first batch, as outputs see it
     <state directory>/last-number                  the largest number that a fragment has used that has left

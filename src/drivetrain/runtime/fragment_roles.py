@@ -1,4 +1,4 @@
-"""Which fragments of an application run, and as what, by the files in its state directory.
+"""Determines from the state directory which fragments of an application run, and in which role.
 
 Problem: while an application changes, more fragments run than its version in force has: those that a version
 on trial removes are held, because the application may return to them, and others drain. Several processes
@@ -10,7 +10,7 @@ Design: all of it follows from the records of the versions and their outcomes (`
 |---|---|---|
 | of the version in force | that version | |
 | that the version on trial lacks | the version before | the trial is over |
-| that an outcome names | the version that has it | the outcome names it no more: it has left |
+| that an outcome names | the version that has it | the outcome no longer names it: it has left |
 
 Called by executors and their application master.
 """

@@ -1,10 +1,10 @@
-"""The versions of an application's graph, in its state directory: those that have run, and how each fared.
+"""The versions of an application's graph, in its state directory: those that have run, and their outcomes.
 
     <state directory>/versions/<number>           a `GraphVersion` as JSON, with a checksum
     <state directory>/versions/<number>.graph     its graph with the user's code, to run it again
     <state directory>/versions/<number>.outcome   how a change of the running application has ended
     <state directory>/versions/<number>.stages    the stages of that change, and when it reached them
-    <state directory>/versions/proposed-<id>…     what an application was asked to change to, not decided yet
+    <state directory>/versions/proposed-<id>…     a version that was proposed and is not decided yet
     <state directory>/versions/removing.lock      held while an outcome is amended
 
 Design: the version in force is the newest that was not rolled back. So one file decides each step of a

@@ -1,10 +1,10 @@
-"""What a run leaves of itself: how the application was at the end, for whoever looks later.
+"""The last state of a run, kept for users who look at the application after its end.
 
 Problem: a page that shows a run must not lose its figures when the run ends; and a run that was killed must
 not look like one that has finished.
 
 Design: one durable file in the state directory, written when the run ends in order and deleted when the next
-one has begun. What if we die here: between both there is no file, which says that the run was killed.
+one has begun. What if we die here: between the two there is no file, which means that the run was killed.
 
 Called by `spark.run.run_reporter`, which writes it, and by the console.
 """

@@ -1,18 +1,15 @@
-"""Samples of late messages: those that a stateful processor could not take any more, in a small file of each
-fragment.
+"""Samples of late messages, which came too late for a stateful processor, in a small file for each fragment.
 
 Problem: someone who misses a message must be able to see that it came too late, and by how much, without the
 late messages of months filling the disk.
 
-Design: a fragment keeps its newest samples in one durable file, which is written as a whole; a sample has
-the message's beginning. What if we die here: the file has the samples of before, or the new ones; those of
-the batch that was looked at meanwhile are lost, which are samples only. A damaged file is replaced by the
-next samples.
+Design: a fragment keeps its newest samples in one durable file, which is written as a whole; a sample has the
+beginning of a message's text. What if we die here: the file has the previous samples, or the new ones; at
+worst the samples of one batch are lost, which is allowed. A damaged file is replaced by the next samples.
 
 Invariants:
 
-1. A file has at most as many samples as it shall keep, and of each message at most `LONGEST`
-   characters.
+1. A file has at most the configured number of samples, and at most `LONGEST` characters of each message.
 2. The number of a sample is larger than those of all earlier ones of its fragment.
 
 Called by `spark.repair.late_sampler`, which writes; `cli.late_messages` and `console.handlers.late_messages`
@@ -115,7 +112,7 @@ def newest_of(
 ) -> list[tuple[Position, LateMessage]]:
     """At most `limit` samples, the newest first, all older than the position `before`.
 
-    One fragment's are in memory beside them. Raises InputError when a file is damaged.
+    The samples of one fragment are in memory at the same time. Raises InputError when a file is damaged.
     """
     newest: list[tuple[Position, LateMessage]] = []
     for of_fragment in samples:

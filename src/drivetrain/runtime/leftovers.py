@@ -1,12 +1,12 @@
-"""Deletes what changes of an application have left behind that never came into force, or that are over.
+"""Deletes the leftovers of an application's changes that never came into force, or that are over.
 
 Problem: a fragment, or a channel for another application, is prepared before the version that has it is
 recorded. If the process dies in between, its files stay; and channels of subscriptions that have ended may be
 left, too.
 
-Design: whoever has prepared the application, and runs it alone, deletes what no version names. The key of a
-subscription is in the name of its channel, so a channel that the version in force lacks is never used again,
-unless the change is still on trial.
+Design: the process that has prepared the application, and that alone runs it, deletes files that no version
+names. The key of a subscription is in the name of its channel, so a channel that the version in force lacks
+is never used again, unless the change is still on trial.
 
 What if we die here: the next run does the rest. The numbers of a fragment's batches are kept first, so no
 later fragment of its name uses them again.

@@ -1,7 +1,7 @@
-"""The note of who has prepared an application for executors, and the fence that follows from it.
+"""The note that names the process that has prepared an application, and the fence that follows from it.
 
-Problem: an application master that was given up may only be frozen. When it continues, it still believes that
-it decides on checkpoints, and would replace what its successor has decided.
+Problem: an application master that was replaced may only be frozen, not dead. When it continues, it still
+believes that it decides on checkpoints, and would replace what its successor has decided.
 
 Design: one durable file, written by the executor that prepares the application, after all executors of the
 predecessor have ended: when it begins (`begin`), as it may go back to a checkpoint and decides on it then,
@@ -59,13 +59,13 @@ class Preparation:
 
     @property
     def by(self) -> Preparer | None:
-        """For whom the application is prepared; None if for nobody, or the directory is being cleared."""
+        """The current preparer; None without one, or while the directory is being cleared."""
         noted = self._read()
         return None if "by" not in noted or "next" in noted else Preparer(*noted["by"])
 
     @property
     def last(self) -> Preparer | None:
-        """For whom it was prepared last, also while it is prepared again for the same application."""
+        """The last preparer, also while the application is prepared again."""
         noted = self._read()
         return Preparer(*noted["by"]) if "by" in noted else None
 

@@ -5,13 +5,13 @@
         lock                 held by the process that runs it, or shared by its executors
         prepared.json        for executors: who prepared it, and channels' schemas: see `preparation`
         control              the socket of the run: see `control_socket`
-        last-run.json        how the last run has ended, if it ended in order: see `last_run`
+        last-run.json        how the last run ended, unless it was killed: see `last_run`
         clearing             only while everything else is being deleted: the next run completes that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`
         lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
         stores/<id>/         messages of one-pass sources: a channel for all lives
-        sources/, sinks/<id>/  what sources know of their messages, and sinks' own notes, for all lives
+        sources/, sinks/<id>/  what sources record about their messages, and sinks' own notes, for all lives
         savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
         late-messages/<id>.json  samples of late messages: see `late_samples`
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
@@ -87,7 +87,7 @@ class RunDirectory:
         self._lock = FileLock(self.path / "lock")
         self._notes = notes_in(self.path)
         self.preparation = Preparation(self.path)
-        """What executors have prepared, and for which application master."""
+        """The record of what executors have prepared, and for which application master."""
         self._is_forgotten = False
         self._aside: Life | None = None
 
@@ -322,7 +322,7 @@ class RunDirectory:
 
     @property
     def state_shape(self) -> Any:
-        """What Spark's checkpoints were made with (see `graph_version`), which changes may follow."""
+        """The shape of the graph that Spark's checkpoints have (see `graph_version`), after later changes."""
         in_force = self.versions.last_readable()
         if in_force is None or in_force.made_how == "run":
             return self._read().get("state")

@@ -1,11 +1,11 @@
-"""The configuration of an application that runs: as it was started, with what was changed since.
+"""The configuration of a running application: the one that it was started with, and later changes.
 
 Problem: a value that is changed while an application runs must reach its fragments, in whichever process each
 of them is, and must outlast a crash; a damaged file must not end a run.
 
-Design: one small durable file in the application's state directory holds the changed values as a user
-writes them. A reader of a value asks `RunningConfig`, which reads the file again when it has changed:
-looking costs one call of the system. What if we die here: the file has the values of before, or the new ones.
+Design: one small durable file in the application's state directory holds the changed values as a user writes
+them. A reader of a value asks `RunningConfig`, which reads the file again when it has changed: looking costs
+one call of the system. What if we die here: the file has the previous values, or the new ones.
 
 Invariants:
 

@@ -9,8 +9,9 @@ and renames it, before Spark commits the batch. A picture follows from the messa
 runs again writes the same one. Pictures left by a restore to an earlier checkpoint are newer than the state's
 own time, and are not read until they have been written again, or dropped because nothing changed then.
 
-A picture is too old by the pictures of the committed state, not by those of the batch that writes: if that
-batch dies before Spark commits it, the committed state still needs the pictures that it would have dropped.
+Whether a picture is too old depends on the pictures of the committed state, not on those of the batch that
+writes: if that batch dies before Spark commits it, the committed state still needs the pictures that it would
+have dropped.
 
 Invariants:
 

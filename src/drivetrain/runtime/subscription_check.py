@@ -1,7 +1,7 @@
 """Whether another application still keeps a stream for this one.
 
 Problem: the other application may start over, be replayed, or end the subscription, whether or not this one
-runs. Its channel is then gone, or another one, and this one must not wait for it for ever.
+runs. Its channel is then gone, or has been replaced, and this application must not wait for it for ever.
 
 Design: the other application's version in force lists its subscriptions. Their keys are never used again, so
 one file answers, and the other application need not run.

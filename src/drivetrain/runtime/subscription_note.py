@@ -1,4 +1,4 @@
-"""What an application knows of a stream of another application that it reads, between its runs.
+"""The note that an application keeps between runs about a stream of another application that it reads.
 
     <state directory>/sources/<source>/subscription    a `SubscriptionNote` as JSON, with a checksum
 

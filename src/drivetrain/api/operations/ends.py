@@ -56,7 +56,7 @@ class Read(_Input):
 
 @dataclass(frozen=True)
 class Table(_Input):
-    """Reads a bounded source whole, for joins; not a stream."""
+    """Reads all of a bounded source, for joins; this is not a stream."""
 
     is_table: ClassVar[bool] = True
     refresh_ms: int | None = None
@@ -108,7 +108,7 @@ class Write(_Output):
 
     @property
     def may_skip_messages(self) -> bool:
-        """True for a user's function."""
+        """True if the sink is a user's function."""
         return isinstance(self.sink, BatchesSink)
 
 
@@ -116,8 +116,8 @@ class Write(_Output):
 class Subscription(_Output):
     """Keeps messages in a channel for the source `source` of the application `reader` until it has read them.
 
-    With `drop_after_ms` those that are not read after that time are dropped. `key` distinguishes it from
-    earlier ones of the same reader, which has its own channel each time it starts over.
+    With `drop_after_ms`, messages that are not read within that time are dropped. `key` distinguishes this
+    subscription from earlier ones of the same reader, which gets a new channel each time it starts over.
     """
 
     reader: str

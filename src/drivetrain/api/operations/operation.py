@@ -2,8 +2,8 @@
 
 The problem: the planner, the printed plan, replays, the clock and the compiler each need to know something
 about an operation: whether it keeps state, how far its results lag behind the watermark, how it is described.
-The design: an operation answers these questions itself, in its own class. A new operation is one class here
-and one line in `spark.compile.operators`.
+The design: an operation answers these questions itself, in its own class. To add an operation, add one class
+here and one line in `spark.compile.operators`.
 
 Invariants:
 
@@ -50,7 +50,7 @@ class Operation:
     ends_stream: ClassVar[bool] = False
     """Whether nothing can read from it."""
     is_table: ClassVar[bool] = False
-    """Whether it is read whole, for joins, and is not a stream."""
+    """Whether all of it is read, for joins, so that it is not a stream."""
     keeps_number: ClassVar[bool] = False
     """Whether it emits as many messages as it takes."""
     is_subscription: ClassVar[bool] = False
@@ -58,11 +58,11 @@ class Operation:
     is_counted: ClassVar[bool] = False
     """Whether its messages are counted as they pass, because their number cannot be derived."""
     reads_aside: ClassVar[bool] = False
-    """Whether it reads what its input emits for it alone, and not the messages that all others read."""
+    """Whether it reads messages that its input emits for it alone, not those that all other readers get."""
     hears_end: ClassVar[bool] = False
     """Whether it must run once more, on an empty batch, when the input has ended."""
     realtime_obstacle: ClassVar[str | None] = None
-    """Why it cannot run in Spark's real-time mode, if it never can."""
+    """The reason why it can never run in Spark's real-time mode, if there is one."""
 
     @property
     def described(self) -> str:
@@ -71,7 +71,7 @@ class Operation:
 
     @property
     def runs(self) -> tuple[How, str]:
-        """How it runs and why, as far as the planner can tell."""
+        """How it runs and why, as far as the planner knows."""
         return ("arrow", _PYTHON) if self.functions else ("native", _NATIVE)
 
     @property
@@ -86,7 +86,7 @@ class Operation:
 
     @property
     def differs_by_batch(self) -> bool:
-        """Whether it must be compiled for each batch, so it cannot be before a stateful processor's state."""
+        """Whether it must be compiled for each batch, so that it cannot be part of a trunk with state."""
         return False
 
     @property
@@ -96,7 +96,7 @@ class Operation:
 
     @property
     def needs_event_time(self) -> bool:
-        """Whether a replay must know the time of each message that arrives here."""
+        """Whether a replay must know the event time of each message that arrives here."""
         return self.keeps_state or self.ends_stream
 
     @property
@@ -154,7 +154,7 @@ class Operation:
 
     @property
     def has_late_messages(self) -> bool:
-        """Whether it leaves out messages that the clock has passed."""
+        """Whether it excludes messages that the clock has already passed."""
         return self.grouping_window is not None and self.grouping_window.kind != "global"
 
     @property
@@ -164,7 +164,7 @@ class Operation:
 
     @property
     def may_skip_messages(self) -> bool:
-        """Whether it may read only some messages of a batch, although it is an output."""
+        """Whether it may read only some messages of a batch, although outputs usually read all."""
         return False
 
     @property
@@ -185,7 +185,7 @@ class Operation:
                 yield function.type.python
 
     def clocked(self, id: str) -> tuple[str, ...]:
-        """The stateful processors whose messages must carry the clock because of it, if its id is `id`."""
+        """The stateful processors whose messages must carry the clock for this operation, with id `id`."""
         return ()
 
 
@@ -193,8 +193,8 @@ class Operation:
 class EventTime(Operation):
     """Declares where the event timestamp is, and by how much messages may be out of order.
 
-    With `partition` the disorder is that within a partition: the column has one of the values `partitions`,
-    and a partition that is silent for `idle_ms` is left out of the clock.
+    With `partition`, the disorder is measured within each partition: the column has one of the values
+    `partitions`, and the clock ignores a partition that is silent for `idle_ms`.
     """
 
     column: Column

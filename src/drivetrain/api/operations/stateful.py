@@ -1,4 +1,4 @@
-"""Operations with a state by key but without a window; a Task has one if it declares so."""
+"""Operations with a state by key but without a window; a Task has a state only if it declares one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drivetrain.api.types import MessageType
 
 @dataclass(frozen=True)
 class JoinStream(Operation):
-    """Joins two streams by key where their timestamps are close enough. Stateful."""
+    """Joins messages of two streams with the same key whose timestamps are close enough. Stateful."""
 
     on: tuple[str, ...]
     within_ms: int
@@ -83,7 +83,7 @@ class JoinAsOf(HoldsMessages):
 
 @dataclass(frozen=True)
 class Deduplicate(HoldsMessages):
-    """Lets messages of a key pass that are farther than a span from the last one that passed. Stateful."""
+    """Passes on messages of a key that are more than a span after the last one that passed. Stateful."""
 
     keys: tuple[str, ...]
     within_ms: int
@@ -97,7 +97,7 @@ class Deduplicate(HoldsMessages):
 class Process(Operation):
     """Runs a Task with a parallelism; `partitioners` are in the order of the node's inputs.
 
-    A persistent or keyed Task has neither: its keys decide where a message goes.
+    A persistent or keyed Task has no parallelism or partitioners: its keys decide where a message goes.
     """
 
     task: Callable[[], Task[Any, Any]]

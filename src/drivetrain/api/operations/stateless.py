@@ -75,17 +75,17 @@ class _ByFunction(Operation):
 
 @dataclass(frozen=True)
 class Map(_ByFunction):
-    """One message out for each in."""
+    """Emits one message for each message."""
 
     keeps_number: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Calls:
-    """How the calls of an asynchronous function are made; `cache_ms` is None without a cache.
+    """The settings of calls of an asynchronous function; `cache_ms` is None without a cache.
 
-    `cache` names the results that this declaration may use again: another function has others, even if it
-    stands at the same line of a changed file.
+    `cache` identifies the cached results of this declaration: another function does not use them, even if it
+    is at the same line of a changed file.
     """
 
     concurrency: int

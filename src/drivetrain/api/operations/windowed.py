@@ -145,7 +145,7 @@ class Early(Operation):
 
 @dataclass(frozen=True)
 class Late(Operation):
-    """The messages that arrived too late for the windows of `of`, and its allowed lateness."""
+    """The messages that arrived too late for the windows of `of`, even with the allowed lateness."""
 
     of: str
     lateness_ms: int = 0
@@ -189,7 +189,7 @@ class Refine(Operation):
 
     @property
     def input_lag_ms(self) -> int:
-        """The allowed lateness: it keeps a window's state that long."""
+        """The allowed lateness, for which it keeps a window's state."""
         return self.aggregate.window.allowed_lateness_ms
 
     def clocked(self, id: str) -> tuple[str, ...]:

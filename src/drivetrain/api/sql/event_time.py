@@ -14,7 +14,8 @@ from drivetrain.api.operations import Deduplicate, Filter, Sample
 def declares_time(nodes: Mapping[str, Node], id: str, column: str) -> bool:
     """Whether the messages after a processor have their time in a column, unchanged since it was declared.
 
-    Only operators that leave columns as they are are looked through: after others, the answer is no.
+    The search goes back only through operators that leave columns unchanged: after any other, the answer is
+    no.
     """
     node = nodes[id]
     while isinstance(node.operation, Filter | Sample | Deduplicate):

@@ -67,7 +67,7 @@ _INSTEAD: Final = {
     "UNPIVOT": "LATERAL VIEW stack(...)",
     "|>": "SELECT … FROM this WHERE … GROUP BY …",
 }
-"""What a stream cannot do in SQL, and what to use."""
+"""Parts of SQL that a stream does not support, and what to use instead."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Statement:
 
 
 def statement_of(text: str) -> Statement:
-    """The clauses of a statement; raises `GraphError` for one that is no `SELECT … FROM this` over a stream.
+    """The clauses of a statement; raises `GraphError` unless it is a `SELECT … FROM this` over a stream.
 
     >>> statement_of("SELECT upper(item) AS item FROM this WHERE price > 5").where
     'price > 5'
@@ -167,7 +167,7 @@ def is_distinct(tokens: Sequence[Token]) -> bool:
 
 
 def aggregate_calls(tokens: Sequence[Token]) -> list[tuple[int, int]]:
-    """Where calls of aggregate functions are that no other such call contains: first token, and end."""
+    """The first token and the end of each call of an aggregate function that is not inside another one."""
     found: list[tuple[int, int]] = []
     levels = with_depth(tokens)
     for at, (token, depth) in enumerate(levels[:-1]):
@@ -194,7 +194,7 @@ def _closed(levels: Sequence[tuple[Token, int]], opened: int, depth: int) -> int
 
 
 def _require_simple(tokens: Sequence[Token]) -> None:
-    """Raise `GraphError` for what only whole tables can do."""
+    """Raise `GraphError` for operations that need a whole table."""
     if not tokens or tokens[0].text.upper() != "SELECT":
         raise refused(
             "it does not begin with SELECT", tokens[0].text if tokens else "nothing", "SELECT … FROM this"

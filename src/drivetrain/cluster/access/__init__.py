@@ -1,1 +1,1 @@
-"""Access control in a cluster: names of processes, keys that prove them, and what each may send to which."""
+"""Access control in a cluster: names of processes, keys that prove them, and the messages each may send."""

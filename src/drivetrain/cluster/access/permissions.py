@@ -10,9 +10,9 @@ Design: a function of the peer's proven name and the message decides before each
 1. A role accepts from another the messages in `TAKEN`, and the kernel's own messages. Applications and their
    clients may have messages of their own: all whose tags are not the cluster's.
 2. A request that expects an answer comes with a sender.
-3. A reference by which the peer wants to be reached is one of the peer's own, and so is the sender;
-   exceptions are what an application master may pass on to a worker for a client, and applications' own
-   messages.
+3. A reference by which the peer wants to be reached is one of the peer's own, and so is the sender.
+   Exceptions are messages that an application master may pass on to a worker for a client, and applications'
+   own messages.
 4. A process of an application speaks for its own application and epoch only, an executor for its own launch.
 
 The receiver itself checks what only it can know: whether the epoch is current, whether the named thing exists

@@ -130,7 +130,7 @@ class ApplicationMaster(Actor):
         return self.base_status(JobState.RUNNING)
 
     def history(self) -> History:
-        """What was noted of the last quarter of an hour; by default nothing."""
+        """The history of the last quarter of an hour; empty by default."""
         return History()
 
     def restarts(self) -> bytes | None:
@@ -164,7 +164,7 @@ class ApplicationMaster(Actor):
         """Called about once a second, until the end."""
 
     def waiting_for(self) -> str | None:
-        """What the application waits for, as words to follow "waiting for"; by default executors."""
+        """The reason why the application waits, as words to follow "waiting for"; by default executors."""
         return None if self.pool.ready else waiting_reasons.executors(self.pool)
 
     # ---- for subclasses: what they can do

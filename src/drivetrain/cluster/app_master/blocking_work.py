@@ -1,4 +1,4 @@
-"""Blocking work of an application master, in a thread, and what follows from it, as a message to itself.
+"""Blocking work of an application master, in a thread; the result arrives as a message to itself.
 
 Called by the parts of application masters.
 """

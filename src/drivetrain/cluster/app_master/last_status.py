@@ -3,8 +3,8 @@
 Problem. A status has a part for each fragment, and users' texts: errors with tracebacks, what hooks printed.
 The registry would reject the whole status when it is too large.
 
-Design. The least important parts go first, until the rest fits: printed text and earlier errors are cut, then
-details of fragments and outputs are dropped, and at last everything but state, times and the error.
+Design. The least important parts are removed first, until the rest fits: printed text and earlier errors are
+cut, then details of fragments and outputs are dropped, and finally everything but state, times and the error.
 
 Called by application masters.
 """

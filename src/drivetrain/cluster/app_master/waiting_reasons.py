@@ -18,7 +18,7 @@ RESTART: Final = "the time to start all fragments again"
 
 
 def executors(pool: ExecutorPool) -> str | None:
-    """What wanted executors wait for: slots, their start, or the delay before the next attempt."""
+    """The reason why executors are missing: slots, their start, or the delay before the next attempt."""
     members = list(pool.members.values())
     requested = [member for member in members if member.state is MemberState.REQUESTED]
     launching = [member for member in members if member.state is MemberState.LAUNCHING]

@@ -1,4 +1,4 @@
-"""What a client asks the application master of one application: how it is, and how it came to this.
+"""A client's requests to an application master, such as for the status, the history and the threads.
 
 Called by `client`.
 """
@@ -44,7 +44,7 @@ async def ask_status(view: ApplicationView) -> JobStatus | None:
 
 
 async def ask_history(view: ApplicationView) -> History:
-    """The last quarter of an hour; empty of an application that is over, and when nobody answers."""
+    """The last quarter of an hour; empty for an application that is over, and when nobody answers."""
     if view.state.is_over or view.app_master is None:
         return History()
     try:
@@ -54,7 +54,7 @@ async def ask_history(view: ApplicationView) -> History:
 
 
 async def ask_threads(view: ApplicationView, executor: str | None) -> ThreadStacks:
-    """What the threads of an executor do (None: of any); raises UnavailableError when nobody answers."""
+    """The stacks of an executor's threads (None: of any); raises UnavailableError when nobody answers."""
     why = "it is over" if view.state.is_over else "it has no application master yet"
     if view.app_master is not None and not view.state.is_over:
         try:
@@ -79,7 +79,7 @@ async def ask_clock(view: ApplicationView, wanted_ms: int, timeout_ms: int) -> i
 
 
 async def ask_savepoint(view: ApplicationView, directory: Path, timeout_ms: int) -> None:
-    """Have a savepoint written; raises why it was not, and UnavailableError when nobody answers."""
+    """Have a savepoint written; raises the error if that failed, and UnavailableError without an answer."""
     made: SavepointMade | None = None
     if view.app_master is not None:
         question = MakeSavepoint(str(directory), timeout_ms)

@@ -1,4 +1,4 @@
-"""What an attached client has seen of its application, and what it does next: a pure core.
+"""The view that an attached client has of its application, and the client's next actions: a pure core.
 
 Problem: an application outlives its application master, the leader and the client's connections. A client
 that watches it receives, in any order, the registry's view, statuses of one application master or another,

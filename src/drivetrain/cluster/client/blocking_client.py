@@ -163,7 +163,7 @@ class BlockingClient:
         return self._wait(self._client.wait_clock(app, moment, timeout))
 
     def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
-        """What the threads of an executor do; see `Client.threads`."""
+        """The stacks of an executor's threads; see `Client.threads`."""
         return self._wait(self._client.threads(app, executor))
 
     def update(

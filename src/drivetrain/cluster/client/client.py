@@ -162,7 +162,7 @@ class Client(ChangingClient):
         return await ask_history(view)
 
     async def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
-        """What the threads of an executor of an application do at this moment (None: of any executor).
+        """The current stacks of the threads of an application's executor (None: of any executor).
 
         Raises UnavailableError when nobody answers.
         """

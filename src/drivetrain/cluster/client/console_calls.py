@@ -1,11 +1,12 @@
-"""What a client asks through a console: the table of calls, which both sides share.
+"""The calls that a client makes through a console: a table that both sides share.
 
 Problem: the port of the masters is often out of reach (another network, a laptop), while the console is
-behind HTTPS. A client there must be the same client: the same commands, and the same records in their output.
+behind HTTPS. A client there must work in the same way: with the same commands, and the same records in their
+output.
 
 Design: each call is one request (`POST /api/v1/calls/NAME`) with its arguments, and the answer is the record
 that the cluster gave, as msgpack. References to actors stay in the console: they mean nothing outside. No
-call waits for long, so that proxies do not end it; what waits is done by the client, call after call.
+call waits for long, so that proxies do not end it; to wait, the client repeats short calls.
 
 Called by `console_client` and by `console.handlers.calls`.
 """

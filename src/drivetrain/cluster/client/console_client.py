@@ -1,9 +1,9 @@
 """The client of a cluster that is reached through its console: the methods of `client.Client`, by HTTP.
 
-Problem: commands and programs must not care which way they go.
+Problem: commands and programs must work in the same way with a console and without one.
 
-Design: the console asks the cluster with its own client, so here is only what waits or repeats: it is made of
-short calls, so that no proxy ends them, and the console may be restarted in between.
+Design: the console asks the cluster with its own client, so this module only adds waiting and repetition.
+Both consist of short calls, so that no proxy ends them, and the console may be restarted in between.
 
 Invariants: those of `client.Client`.
 
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.5
 _AWAY: Final = (NoLeaderError, NoMasterError, ConsoleUnreachableError)
-"""What may be over after a moment."""
+"""Errors whose cause may be gone after a moment."""
 
 
 class ConsoleClient:
@@ -114,7 +114,7 @@ class ConsoleClient:
         return await self.line.call(calls.HISTORY, calls.OfApp(view.app_id))
 
     async def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
-        """What the threads of an executor do; see `Client.threads`."""
+        """The stacks of an executor's threads; see `Client.threads`."""
         return await self.line.call(calls.THREADS, calls.ThreadsOf(app, executor))
 
     async def kill(self, app: str) -> ApplicationView:

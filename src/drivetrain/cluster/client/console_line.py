@@ -1,7 +1,7 @@
 """The line to a console: one HTTP request for each call, its answer decoded, its problem raised as an error.
 
-Design: Python's own HTTP, in a thread for each call: calls are few, and a client needs nothing of the
-console's extra. A proxy of the environment is used, except for this machine. Redirects are not followed: they
+Design: Python's own HTTP, in a thread for each call: calls are few, and a client then needs no package of the
+extra `console`. A proxy of the environment is used, except for this machine. Redirects are not followed: they
 would carry the token elsewhere. Certificates are verified, always.
 
 Called by `console_client`.

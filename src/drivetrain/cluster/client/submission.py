@@ -1,4 +1,4 @@
-"""What a client sends to the cluster: the specification of an application, and its code.
+"""A submission that a client sends to the cluster: the specification of an application, and its code.
 
 Problem: a wrong graph, a missing import or a misspelt setting should be reported to the user who submits, not
 discovered on some worker; and the submission must contain everything needed to start the application on any
@@ -116,7 +116,7 @@ def prepare_submission(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a file defines: a graph, which was planned, or an application master's class."""
+    """The contents of a file: a graph, which was planned, or an application master's class."""
 
     name: str
     settings: Mapping[str, Setting]

@@ -1,11 +1,11 @@
-"""What a client asks an application master about versions of the graph: to change, to go back, what there is.
+"""A client's requests to an application master about versions of the graph: change, roll back, list.
 
 Problem: a change takes minutes, and the application master may die meanwhile. The user must learn how it
 ended, and must not change the application twice.
 
 Design: a request names the version that it was compared with, so one that comes twice is refused the second
-time. Its answer comes when the version is in force, or is refused; how the trial ends is asked again and
-again, of whichever application master there is, which reads it from the state directory.
+time. Its answer comes when the version is in force, or is refused. The client then asks repeatedly how the
+trial ends; whichever application master there is reads this from the state directory.
 
 Called by `client`.
 """
@@ -253,7 +253,7 @@ async def _ask(view: ApplicationView, request: Message, reply: type[R], timeout_
 async def ended_trial(
     ask: Callable[[], Awaitable[ChangeState]], number: int, timeout: str, now_s: Callable[[], float]
 ) -> ChangeState:
-    """Ask how a change stands until the trial of version `number` has ended; see `wait_change`."""
+    """Ask for the state of a change until the trial of version `number` has ended; see `wait_change`."""
     end_s = now_s() + milliseconds(timeout, "timeout") / 1000
     while True:
         is_late = now_s() >= end_s

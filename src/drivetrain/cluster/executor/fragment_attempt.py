@@ -82,7 +82,7 @@ class Attempt:
         self.is_over = False
         """Set by the executor when it has received the last outcome."""
         self.seen: SeenVersion | None = None
-        """What it has seen of the application's versions, and done with them; None: nothing yet."""
+        """The version that it has seen, and what it has done with it; None: nothing yet."""
         self.disk: tuple[int, int] | None = None
         """Free and all bytes of the file system with the state directory; None: not known yet."""
         self._work = work
@@ -116,7 +116,7 @@ class Attempt:
         self._has_orders.set()
 
     def let_leave(self) -> None:
-        """Nobody writes to the fragment, which leaves, any more. From any thread."""
+        """No producer writes any more to the fragment, which leaves. Called from any thread."""
         self._may_leave = True
         self._has_orders.set()
 
@@ -144,7 +144,7 @@ class Attempt:
 
     @property
     def driver(self) -> FragmentDriver | None:
-        """What drives the fragment; None before it is compiled. From any thread."""
+        """The driver of the fragment; None before it is compiled. Called from any thread."""
         return self._driver
 
     def accumulators(self) -> dict[str, int | float]:
@@ -314,7 +314,7 @@ class Attempt:
         return FragmentOutcome.FINISHED
 
     def _look_at_version(self) -> None:
-        """Look after the version that the fragment runs, and tell what is new of it."""
+        """Update the version that the fragment runs, and report changes."""
         if self._versions is not None:
             self._tell_version(self._versions.look())
 

@@ -1,12 +1,13 @@
 """The last steps of a fragment that leaves, in its attempt: drain or stop, then delete what it has.
 
 Problem: as in an embedded run (`core.change.leaving`), a fragment's channels end, or are deleted, only after
-its producers have stopped writing to them; and it may be deleted only by whoever holds its lock, because an
+its producers have stopped writing to them; and it may be deleted only by the holder of its lock, because an
 earlier attempt may live on somewhere.
 
-Design: the outcome in the state directory says that, and how, a fragment leaves. The attempt waits for
-`MayLeave`, with which the application master tells that nobody writes to it any more. Then it ends the
-channels and drains; once it has finished, or at once if it is discarded, it stops, and deletes everything.
+Design: the outcome in the state directory states whether and how a fragment leaves. The attempt waits for
+`MayLeave`, by which the application master confirms that no producer writes to the fragment any more. Then it
+ends the channels and drains; once it has finished, or at once if it is discarded, it stops, and deletes
+everything.
 
 What if we die here: the next attempt finds in the outcome how far this one was. Ends that are appended twice
 count once; a deletion is done again.
@@ -45,7 +46,7 @@ class LeavingAttempt:
     def has_drained(self, role: Role, driver: FragmentDriver) -> bool:
         """Whether the fragment has processed what it has; takes the steps to that.
 
-        Only for one that drains, and that nobody writes to any more.
+        Only for a fragment that drains, and that no producer writes to any more.
         """
         if not self._have_ended:
             self._end_channels(role)
@@ -62,7 +63,7 @@ class LeavingAttempt:
         self._have_ended = True
 
     def delete(self, role: Role) -> None:
-        """Delete the fragment, which does not run any more; nobody writes to it."""
+        """Delete the fragment, which no longer runs, and to which no producer writes."""
         stored, rundir, record = self._shared.stored, self._shared.versions.rundir, role.record
         stored.note_leaving(role.by, self._fragment, "is deleted")
         reached(CrashPoint.FRAGMENT_LEAVES)

@@ -286,7 +286,7 @@ class AttemptVersions:
         return self._driver.fragment in touched(self._shared.versions.of_number(runs).record, record)
 
     def seen(self) -> SeenVersion:
-        """What to report of the version that the fragment runs."""
+        """The report about the version that the fragment runs."""
         began, has_committed = None, False
         first = first_batch(self._driver, self._number)
         if first is not None:

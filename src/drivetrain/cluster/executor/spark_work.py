@@ -68,7 +68,7 @@ from drivetrain.spark.session import spark_session as spark_session
 log = logging.getLogger(__name__)
 
 PREDECESSOR_S = 45.0
-"""How long a predecessor that was given up may hold its locks; its worker kills it sooner."""
+"""How long a predecessor that was replaced may hold its locks; its worker kills it sooner."""
 
 
 def executor_config(launch: LaunchFile) -> Config:
@@ -201,7 +201,7 @@ class Work:
         return Prepared(finished, resumed, master, *shown, self._shown_before())
 
     def _shown_before(self) -> tuple[tuple[OutputView, ...], dict[str, CountRule]] | None:
-        """What the status would show after a rollback of the version in force, if it is on trial."""
+        """The outputs and rules for the status after a rollback; None if no version is on trial."""
         if self.versions is None:
             return None
         stored, record = self.versions.stored, self.versions.versions.in_force.record

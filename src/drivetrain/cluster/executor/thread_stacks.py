@@ -1,4 +1,4 @@
-"""What the threads of an executor's process do, as a message.
+"""The stacks of the threads in an executor's process, as a message.
 
 Called by `executor`.
 """
@@ -14,7 +14,7 @@ from drivetrain.spark.run.thread_dump import threads_of_process
 
 
 def stacks_of(launch: LaunchFile) -> Callable[[], ThreadStacks]:
-    """What makes the answer, in a thread."""
+    """The function that makes the answer, to be called in a thread."""
     return partial(_made, launch.launch_id)
 
 

@@ -1,4 +1,4 @@
-"""`python -m drivetrain.cluster.executor.version_program DIRECTORY`: makes a version of a file or an edit.
+"""`python -m drivetrain.cluster.executor.version_program DIRECTORY`: makes a version from a file or an edit.
 
 Problem: an executor that runs an application has imported its modules, and cannot import other ones of the
 same names; and building a graph runs the user's program, which may take long or end its process.

@@ -1,4 +1,4 @@
-"""The messages between the processes of a cluster; each module states who sends what to whom.
+"""The messages between the processes of a cluster; each module states their senders and receivers.
 
     applications   client and master: submit, list, kill, restart
     code           any process that has or needs an application's files, and master

@@ -1,8 +1,8 @@
 """Changes of an application while it runs: client and application master, application master and executors.
 
 Versions and changed values of the configuration are files in the application's state directory, and decide:
-messages only ask for a change, have executors look at the versions, and say what they have seen there. Code
-comes as submitted code does: the client uploads an archive to the masters, and names it.
+messages only ask for a change, have executors look at the versions, and report what they have seen there.
+Code comes as submitted code does: the client uploads an archive to the masters, and names it.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
 
 
 class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):
-    """The proposed version can run, as far as this executor has to do with it: it touches these fragments.
+    """The proposed version can run in this executor, where it changes these fragments.
 
     `starts` are those of them that are new. `outputs` and `rules` are for the application's status, as in
     `Prepared`.
@@ -190,7 +190,7 @@ class MayLeave(Message, frozen=True, tag="cluster.may-leave"):
 
 
 class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
-    """What an attempt of a fragment has seen in the state directory, and what it has done with it.
+    """A report: the version that an attempt has seen in the state directory, and its actions since.
 
     `number` is the version in force, `is_trial` whether it is on trial, and `newest` the largest number of a
     version, which tells apart how things stood before a change and after its rollback. `began` is the first
@@ -211,7 +211,7 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VersionsSeen(Message, frozen=True, tag="cluster.versions-seen"):
-    """What the attempts of an executor have seen; sent when it changes, and with every report."""
+    """The reports of an executor's attempts about versions; sent when they change, and with every report."""
 
     executor_id: str
     epoch: Count

@@ -55,7 +55,7 @@ class GetThreads(Message, frozen=True, tag="cluster.get-threads"):
 
 
 class ThreadStacks(Message, frozen=True, tag="cluster.thread-stacks"):
-    """What the threads of an executor do, as text: of its process, and of Spark's Java (empty without it)."""
+    """Stacks of an executor's threads, as text: of its process, and of Spark's Java (empty without it)."""
 
     executor: str
     python: str

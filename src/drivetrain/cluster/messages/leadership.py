@@ -1,4 +1,7 @@
-"""Any process to any master: who leads. A master is the actor `/user/master` of a system named `master`."""
+"""Any process to any master: which one leads.
+
+A master is the actor `/user/master` of a system named `master`.
+"""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ async def take_upload(call: Call, place: Path) -> str:
     if not size:
         raise RequestError(
             "the request has no body",
-            expected="the application's file, or a zip of the directory that it is in",
+            expected="the application's file, or a zip of its directory",
             remedy="send the file as the body, for example with curl --data-binary @FILE",
         )
     return digest.hexdigest()

@@ -1,1 +1,1 @@
-"""The files of a channel: its log of entries, its segments, and where its subscribers are."""
+"""The files of a channel: its log of entries, its segments, and the positions of its subscribers."""

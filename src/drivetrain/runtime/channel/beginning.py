@@ -1,4 +1,4 @@
-"""Where a channel begins that was added to an application while it ran.
+"""The beginning of a channel that was added to a running application.
 
 Problem: a channel that an application has from its start has an entry for every batch of its producer. One
 that is added later has entries from some batch on. A search for losses must know from which; and a

@@ -1,16 +1,16 @@
-"""What the producer of a channel and another application that reads it tell each other, in files.
+"""The files by which the producer of a channel and a reader in another application communicate.
 
 Problem: the two applications start, die and restart independently. Each must know how far the other one is,
-also while that does not run, and messages that are dropped must be counted exactly once.
+even when that does not run, and dropped messages must be counted exactly once.
 
     <channel>/positions/<subscription>   the entry that the reader reads next: see `positions`
     <channel>/planned                    the end of the batch that the reader has planned last
     <channel>/planning.lock              held by the reader while it plans, by the producer while it drops
     <channel>/dropped                    how many messages were dropped, up to which entry
 
-Design: a dropped entry stays in the log without its messages, and with their number: so the log stays dense
-and keeps its clock. The producer reads `planned` under the lock, so it never drops what a batch is planned to
-take; the reader may have shown a part of that batch. The tally is written after the entries.
+Design: a dropped entry stays in the log without its messages, but with their number: so the log stays dense
+and keeps its clock. The producer reads `planned` under the lock, so it never drops messages of a planned
+batch, because the reader may have shown a part of it. The tally is written after the entries.
 
 What if we die here: an entry that was dropped and is not in the tally is counted by the next process, because
 entries from the tally's end on are kept until it has been written. Segments of a dropped entry that are still

@@ -1,4 +1,4 @@
-"""Where the subscribers of a channel are, and from where each may read again.
+"""The positions of a channel's subscribers, and the first entries that they may read again.
 
     positions/<subscriber>            the number of the entry that the subscriber reads next
     needs/<subscriber>                the first entry that it may read again, if it feeds others

@@ -1,4 +1,4 @@
-"""A channel on disk: the log of entries, its segments, and where its subscribers are.
+"""A channel on disk: the log of entries, its segments, and the positions of its subscribers.
 
 Layout below the channel's uri:
 

@@ -93,7 +93,7 @@ class _Tick(Message, frozen=True, tag="dt.local.checkpoint.tick"):
 
 @dataclass(frozen=True)
 class CheckpointHost:
-    """What the process that runs the actor provides.
+    """The functions that the process which runs the actor provides.
 
     `saved` returns the persisted transaction, `persist` stores one (both are called in a thread), `tell`
     takes `Emit` and `Completed`, `figures` takes the figures for users.

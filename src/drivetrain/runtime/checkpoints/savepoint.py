@@ -5,7 +5,7 @@ newer one. To move an application, or to keep a state for months, all its files 
 complete, and independent of where they came from.
 
 Design: `write_savepoint` requests a checkpoint and copies it while it is held (`Snapshots.held`). Files that
-do not belong to the checkpoint (stores of sources, notes of sinks) are copied after it: a store must still
+do not belong to the checkpoint (stores of sources, notes of sinks) are copied afterwards: a store must still
 have the entries from the checkpoint's position on, otherwise everything is copied again. All files are
 written to a temporary directory, synced, and renamed; the manifest, with a hash of every file, is written
 last.

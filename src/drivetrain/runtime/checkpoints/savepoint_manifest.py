@@ -3,7 +3,7 @@
     <place>/manifest.json           the manifest, written last: {"manifest": …, "sha256": …}
     <place>/fragments/<id>/…        the snapshot of each fragment, `entries.json` in it (see `entries`)
     <place>/stores/<id>/…           the messages of one-pass sources
-    <place>/sources/<id>/…          what sources know of their messages
+    <place>/sources/<id>/…          what sources record about their messages
     <place>/sinks/<id>/…            the sinks' notes about their targets, without prepared batches
     <place>/tables/…                the contents of tables
 

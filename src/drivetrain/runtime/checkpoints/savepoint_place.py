@@ -1,4 +1,4 @@
-"""Where a savepoint is written if nobody names a directory.
+"""The default directory of a savepoint, for users who name none.
 
 Called by `drivetrain.savepoint`, by the command of that name and by the console.
 """

@@ -3,10 +3,10 @@
 Problem: a machine may be lost with its disks. A savepoint must then be somewhere else, whole, and one that
 was only begun must not be mistaken for it.
 
-Design: the files of a savepoint become objects below a folder with a name that nobody else uses. Then one
-object is created that names the folder, if there is none yet: from then on the place has a savepoint.
-Fetching reads that object, the manifest in the folder, and the files that the manifest names; their hashes
-are verified as those of any other directory (`savepoint_manifest`).
+Design: the files of a savepoint become objects below a folder with a unique name. Then one object is created
+that names the folder, if there is none yet: from then on the place has a savepoint. Fetching reads that
+object, the manifest in the folder, and the files that the manifest names; their hashes are verified as those
+of any other directory (`savepoint_manifest`).
 
     <place>/savepoint.json              created last: {"files": "files-<nonce>"}
     <place>/files-<nonce>/manifest.json …

@@ -1,1 +1,1 @@
-"""Object stores: what is asked of them, and the view of one as a file system."""
+"""Object stores: the operations that they must have, and the view of a store as a file system."""

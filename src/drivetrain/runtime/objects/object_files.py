@@ -1,8 +1,8 @@
-"""An object store as a file system of pyarrow, so that sources and sinks of files need to know nothing of it.
+"""An object store as a file system of pyarrow, so that sources and sinks of files need not know about it.
 
-The problem: readers and writers of files speak with a pyarrow file system. Pyarrow's own ones for object
-stores have other settings and other retries for each store, cannot create a file only if it does not exist,
-and leave empty objects for folders.
+The problem: readers and writers of files use a pyarrow file system. Pyarrow's own ones for object stores have
+different settings and different retries for each store, cannot create a file only if it does not exist, and
+leave empty objects for folders.
 
 The design: a file system over `ObjectStore`. A folder exists while there is an object below it, and costs
 nothing to make. A file that is written is collected on the local disk and becomes an object when it is
@@ -52,7 +52,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
     # -- looking ---------------------------------------------------------------------------------
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
-        """What is at each path: a file, a folder, or nothing."""
+        """The kind of each path: a file, a folder, or nothing."""
         return [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
@@ -123,7 +123,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
             self._store(bucket).delete(one.path)
 
     def delete_root_dir_contents(self) -> None:
-        """Raises: nobody empties a store."""
+        """Raises: a whole store is never emptied."""
         raise InternalError("a whole object store is not deleted")
 
     def delete_file(self, path: str) -> None:
@@ -155,7 +155,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
 
 def objects_of(filesystem: pafs.FileSystem) -> ObjectFiles | None:
-    """The object store behind a file system; None if it is another."""
+    """The object store of a file system; None for any other kind of file system."""
     handler = filesystem.handler if isinstance(filesystem, pafs.PyFileSystem) else None
     return handler if isinstance(handler, ObjectFiles) else None
 

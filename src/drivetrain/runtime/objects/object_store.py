@@ -1,7 +1,7 @@
-"""What is asked of an object store: the few operations on which everything else rests.
+"""The interface of an object store: the few operations on which everything else relies.
 
 The problem: object stores differ, and most of what they offer differs from one to the next. Renaming, locking
-and replacing on a condition are not to be had everywhere, and test servers claim more than they hold.
+and conditional replacement are not available everywhere, and test servers claim more than they provide.
 
 The design: one small protocol. The only decision that is left to the store is `put_if_absent`: of all that
 create one name, one succeeds. S3, Google's and Azure's stores and HDFS have that. Nothing is decided by

@@ -222,6 +222,6 @@ def _unavailable(method: str, where: str, error: Exception) -> UnavailableError:
 
 
 def _shown(error: Exception) -> str:
-    """What the store says; else the first line of `obstore`'s message, whose others dump its structures."""
+    """The store's own message; else the first line of `obstore`'s, whose other lines dump its structures."""
     answer = _ANSWER.search(str(error))
     return f"{answer[1]}: {answer[2]}" if answer is not None else str(error).strip().splitlines()[0][:400]

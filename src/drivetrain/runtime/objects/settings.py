@@ -1,4 +1,4 @@
-"""How the object stores of an application are reached: plain values that travel to Spark's workers.
+"""The settings of an application's object stores: plain values that are sent to Spark's workers.
 
 Credentials are references (see `config.references`), which the process that connects resolves. So the
 settings may be stored and sent as they are.
@@ -18,7 +18,7 @@ from drivetrain.config.references import resolved
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The settings of the section `[s3]`; None stands for what the environment of the process has."""
+    """The settings of the section `[s3]`; None: the value comes from the environment of the process."""
 
     endpoint: str | None = None
     region: str | None = None

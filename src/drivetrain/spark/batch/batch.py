@@ -62,10 +62,10 @@ class Written:
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What came of a batch: its end offsets, and the fragment's clock after it (None: not known yet).
+    """The outcome of a batch: its end offsets, and the fragment's clock after it (None: not known yet).
 
-    `counts` are those that the query adds to its own, see `Written`. `taken` is what the batch took of each
-    input, in the input's unit, and `took_ms` how long it took from its planning on.
+    `counts` are those that the query adds to its own, see `Written`. `taken` is how much of each input the
+    batch read, in the input's unit, and `took_ms` its duration, including its planning.
     """
 
     batch_id: int

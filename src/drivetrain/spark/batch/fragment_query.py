@@ -4,7 +4,7 @@ Two kinds of queries share it: `MicroBatchQuery`, whose batches go through `pipe
 Both start from the last batch that Spark has committed; so a run that died between its last batch and its end
 does not wait for a batch that never comes.
 
-How the clock follows from batches is in `fragment_clock`; what Spark reports of them, in `query_progress`.
+`fragment_clock` derives the clock from batches; `query_progress` evaluates Spark's reports about them.
 
 Invariants:
 

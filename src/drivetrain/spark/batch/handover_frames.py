@@ -4,9 +4,10 @@ Problem: in one batch the old version gets the messages before T and the new one
 both have is written once for each batch, because it skips a batch that it has.
 
 Design: the frames of both versions are built from the same batch (`branch_frames`). The new version's come
-first; where the messages have their event time (`core.change.handover_places`), they are kept, and both
-versions continue from them, each with its part. What comes before runs once. An output gets the union of both
-parts, or the part of the version that has it. Spark observes how many messages the new version gets.
+first. The frames are kept at the place where messages have their event time (`core.change.handover_places`),
+and both versions continue from there, each with its part; so everything before that place runs once. An
+output gets the union of both parts, or the part of the version that has it. Spark observes how many messages
+the new version gets.
 
 Invariants:
 
@@ -109,7 +110,7 @@ class _SideFrames(SparkFrames):
     ) -> None:
         super().__init__(branches, of, batch)
         self.whole: dict[str, Frame] = {}
-        """What both versions share, as it is before the messages are divided."""
+        """The frames that both versions share, before the messages are divided."""
         self.taken: list[Observation] = []
         self._places: Final = divided
         self._at_ms: Final = at_ms
@@ -130,7 +131,7 @@ class _SideFrames(SparkFrames):
         return self._part(node.id)
 
     def _part(self, id: str) -> Frame:
-        """What this version gets of a frame that both share."""
+        """The part of a shared frame that this version gets."""
         whole = self.whole[id]
         if id not in self._places.at:
             return whole
@@ -182,9 +183,9 @@ class HandoverFrames:
         return routed(node, _union(parts))
 
     def _with(self, node: Node) -> Iterator[tuple[_SideFrames, Node]]:
-        """The versions that give something to an output, each with its own processor of that name.
+        """The versions that have results for an output, each with its own processor of that name.
 
-        What reads messages without time is not divided: the new version gives all of it.
+        Messages without a time are not divided: the new version handles all of them.
         """
         for frames, branches in ((self._new, self._of.new), (self._old, self._of.old)):
             own = next((one for one in branches.of.nodes if one.id == node.id), None)

@@ -1,17 +1,17 @@
 """Moves the clock of a fragment between batches, when no message comes.
 
 Problem: the clock follows from batches, but Spark runs none without messages. Silent partitions would hold
-the clock for ever, a test that feeds the sources could not let time pass, and partitions that a source got
-meanwhile would stay unread.
+the clock for ever, a test that feeds the sources could not let time pass, and new partitions of a source
+would stay unread.
 
-Design: the thread that polls looks at most every `LOOK_S`, with the query's turn, so no batch runs. A
-fragment with state gets the clock by its clock streams, in a batch of its own; one without appends it to its
-channels.
+Design: the polling thread looks at most every `LOOK_S`. It holds the query's turn meanwhile, so no batch
+runs. A fragment with state gets the clock by its clock streams, in a separate batch; a fragment without state
+appends it to its channels.
 
 Invariants:
 
 1. The clock moves only when every batch is committed, and never back.
-2. The query is not ended with its turn held: ending waits for a batch, which may wait for the turn.
+2. No thread ends the query while it holds the turn: the end waits for a batch, which may wait for the turn.
 
 Called by `micro_batch_query`.
 """

@@ -6,8 +6,8 @@ Invariants:
 2. The fragment is finished only when its inputs are, every batch is committed, and its last entry has the
    final clock.
 
-The parts shared with real-time mode are in `fragment_query`; `version_changes` has other branches between two
-batches, `idle_clock` a clock that moves without messages.
+The parts shared with real-time mode are in `fragment_query`; `version_changes` switches to other branches
+between two batches, and `idle_clock` moves the clock when no message comes.
 
 Called by `execution`.
 """

@@ -1,13 +1,12 @@
 """An upper bound of the timestamps that a fragment has seen, which survives the process.
 
 Problem: a change that takes effect at a time T is exact only if no message of T or later was processed
-before. After a crash, a query knows the timestamps of the batches since then, and not those of the ones
-before.
+before. After a crash, a query knows only the timestamps of the batches since the crash.
 
-Design: a small file in the fragment's directory holds a bound. When a batch has a timestamp beyond it, a
-bound that lies a minute further is written, in the batch, before Spark commits it. So a stream of current
-messages writes once a minute, and after a crash the bound is at most a minute too large. Snapshots and
-savepoints include the file.
+Design: a small file in the fragment's directory holds a bound. When a batch has a timestamp beyond the bound,
+it writes a new bound, a minute later than the timestamp, before Spark commits the batch. So a stream of
+current messages writes once a minute, and after a crash the bound is at most a minute too large. Snapshots
+and savepoints include the file.
 
 What if we die here: the batch that was to raise the bound is not committed, and runs again.
 
@@ -27,7 +26,7 @@ from drivetrain.runtime.durable_file import DurableFile
 
 FILE: Final = "newest-bound"
 AHEAD_MS: Final = 60_000
-"""How much further than the newest message a bound lies that is written."""
+"""How much later than the newest message a newly written bound is."""
 
 
 class NewestBound:

@@ -2,7 +2,7 @@
 
 Problem: the clock of a fragment with several inputs is the smallest of theirs. A new query knows the clock,
 but not how far each input was: an input that stays silent after a restart would hold the clock where it was,
-although the input had come further before. Spark does not keep the watermarks of single inputs, either.
+although the input had already been further. Spark does not keep the watermarks of single inputs, either.
 
 Design: a small file in the fragment's directory, written in a batch before its entries are appended, if the
 batch has changed anything. It holds the newest timestamps after that batch, and those before it: Spark may

@@ -18,7 +18,7 @@ commits after that.
 Invariants:
 
 1. The same batch, run again, has the same messages and the same clock.
-2. A batch that fails is not counted, except what sinks and dead letters took: they have it.
+2. A batch that fails is not counted, except for messages that sinks and dead letters have already taken.
 
 Called by `micro_batch_query`, in Spark's thread.
 """

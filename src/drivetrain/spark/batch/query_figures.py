@@ -1,17 +1,17 @@
-"""Where the time of a query's batches goes, how large its state is, how late its results are.
+"""The figures of a query: the time of its batches by step, the size of its state, the delay of its results.
 
 Problem: Spark reports the durations of its own steps and the size of the state, a moment after each batch.
-What the steps of the batch took within `foreachBatch`, only the batch knows. Users want both as one.
+Only the batch itself can measure its steps within `foreachBatch`. Users want both in one report.
 
 Design: the thread that runs batches leaves what it measured here (`ran`); the thread that polls joins it with
-Spark's report of the same batch (`reported`). Nothing more is asked of Spark than it says anyway. A result
-counts as shown when the outputs had its batch; where sinks publish with checkpoints, when its checkpoint was
-published (`published`).
+Spark's report of the same batch (`reported`). Spark is asked for nothing beyond the reports that it makes
+anyway. A result counts as shown once the outputs have its batch or, if sinks publish with checkpoints, once
+its checkpoint is published (`published`).
 
 Invariants:
 
-1. Counters never fall, also when one query of an attempt follows another (`go_on`).
-2. What is kept of batches that wait for their report or their publication is bounded.
+1. Counters never fall, even when one query of an attempt follows another (`go_on`).
+2. The memory for batches that wait for their report or their publication is bounded.
 
 Called by `fragment_query` and `query_progress`.
 """

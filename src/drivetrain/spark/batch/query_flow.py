@@ -70,7 +70,7 @@ class QueryFlow:
         return [id for id in list(self._stores) if id not in self.outside]
 
     def go_over(self, plan: Plan, fragment: Fragment) -> None:
-        """Another version of the branches runs from now on; `adds` and `drops` tell of its channels."""
+        """Another version of the branches runs from now on; `adds` and `drops` change its channels."""
         self._plan, self._counts = plan, _reads_all(plan, fragment)
 
     def adds(self, id: str, store: ChannelStore) -> None:

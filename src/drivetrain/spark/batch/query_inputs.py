@@ -1,4 +1,4 @@
-"""How far a query has taken its inputs: sources by their offsets, channels by their entries.
+"""How far a query has read its inputs: sources by their offsets, channels by their entries.
 
 Spark identifies inputs by their place in the plan, Drivetrain by their ids; this module translates.
 

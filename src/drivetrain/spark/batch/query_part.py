@@ -1,4 +1,4 @@
-"""The interfaces of what takes part in a query: in checkpoints, and in looking at late messages."""
+"""The interfaces of a query's companions: one takes part in checkpoints, one samples late messages."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class QueryVersions:
             self._record.note_free(batch_id)
 
     def is_bound(self, batch_id: int) -> bool:
-        """Whether an output may have something of a batch from before this query."""
+        """Whether an output may have results of a batch that began before this query."""
         return batch_id <= self._replay_until and self._record.version_of(batch_id) is not None
 
 

@@ -1,8 +1,8 @@
-"""Batches that an application which runs at most once has left out.
+"""The batches that an at-most-once application has left out.
 
 Problem: after a crash it is unknown how far the batch in flight had come. At most once means that it must not
 run again; but a batch that had not written to any output yet, because the application was stopped or failed
-before its first output, must not be lost by that.
+before its first output, must not be lost because of this rule.
 
 Design: a small file in the fragment's directory. It names the batch that is known not to have begun. It is
 written when a batch ends with an error of ours before its first output, and withdrawn before that batch runs

@@ -3,7 +3,7 @@
 Problem: the writer of a channel deletes from it, but its reader knows what may be deleted. And an entry that
 was read may be needed again, to repair results of it for as long as those are retained.
 
-Design: every few seconds, from the polling thread. A damaged entry stops trimming: its reader detects it, and
+Design: the polling thread trims every few seconds. A damaged entry stops trimming: its reader detects it, and
 has it repaired.
 
 Invariants: those of `core.channel.channel_log` on trimming. What if we die here: trimming runs again; it

@@ -1,7 +1,8 @@
 """Make Spark's event time follow Drivetrain's clock.
 
 Problem: Spark derives a watermark from the largest timestamp that a query has read. Downstream of another
-query that fires windows too early or too late; with an idle or finished source it never fires.
+query, such a watermark fires windows too early or too late; with an idle or finished source, it never fires
+them.
 
 Design: punctuation rows carry the clock through the query's one `withWatermark`, and are filtered
 out right after it.

@@ -1,4 +1,4 @@
-"""Where source-end ingestion gets its rows: a Python iterable, or lines from a TCP socket.
+"""The feeds of source-end ingestion: a Python iterable, or lines from a TCP socket.
 
 Problem: such sources cannot deliver the same rows again from a position, and they block their reader.
 

@@ -4,10 +4,10 @@ Problem: a socket or a Python generator delivers everything once. A batch that S
 rows again, a crash must not lose received rows, and a slow application must slow the source down instead of
 filling the disk.
 
-Design: whoever pulls rows gives them to `Ingest`, one by one, while there is room. Its steps store them as
-segments and entries, when there are enough rows or bytes, or after a short wait. The batch id of an entry is
-the number of rows stored up to it, so after a restart the last entry alone gives the number of rows to skip,
-however much was trimmed. `ingest_threads` has the threads.
+Design: the thread that pulls rows passes them to `Ingest`, one by one, while there is room. Its steps store
+them as segments and entries, when there are enough rows or bytes, or after a short wait. The batch id of an
+entry is the number of rows stored up to it, so after a restart the last entry alone gives the number of rows
+to skip, however much was trimmed. `ingest_threads` has the threads.
 
 Invariants:
 
@@ -138,11 +138,11 @@ class Ingest:
         self._has_ended = True
 
     def leave(self) -> None:
-        """Whoever pulled rows gives no more in this run."""
+        """The thread that pulls rows adds no more in this run."""
         self._is_left = True
 
     def stop(self) -> None:
-        """Store at once what has come; then the steps are over, as soon as nobody gives rows any more."""
+        """Store the rows received so far now; the steps end once no thread adds rows any more."""
         self._is_stopping = True
 
     # -- they are stored ---------------------------------------------------------------------------

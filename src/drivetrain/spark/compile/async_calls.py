@@ -3,11 +3,12 @@
 Problem: a request to a service takes milliseconds in which Python only waits. One after the other, a thousand
 requests take seconds; all at once, they overwhelm the service.
 
-Design: as many workers as calls may run at a time take one message after another, in an event loop that the
-process keeps: sessions and connection pools of the function live as long as the process. A call that fails or
-takes too long is repeated after a growing wait. Results are found by the message's position, so their order
-is that of the messages, whichever call ends first. A batch is complete only when all calls have ended, so it
-would not be faster without the order. Equal messages share a call if results are cached.
+Design: there is one worker for each call that may run at a time, and each takes one message after another.
+They run in an event loop that the process keeps, so the function's sessions and connection pools live as long
+as the process. A call that fails or takes too long is repeated after a growing wait. Results are found by the
+message's position, so their order is that of the messages, whichever call ends first. A batch is complete
+only when all calls have ended, so it would not be faster without the order. Equal messages share a call if
+results are cached.
 
 Invariants:
 
@@ -180,7 +181,7 @@ def _late(calls: Calls) -> TimeoutError:
 
 
 def _key(message: Any) -> Any:
-    """What equal messages have in common, and no others; None if their results cannot be cached."""
+    """A key that only equal messages have in common; None if their results cannot be cached."""
     key = message
     if is_dataclass(message):
         key = (type(message), *(getattr(message, field.name) for field in fields(message)))

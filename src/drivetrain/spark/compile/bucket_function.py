@@ -1,4 +1,4 @@
-"""What Spark calls for each bucket of keys: a stateful operator's function, whose errors name the operator.
+"""The function of a stateful operator that Spark calls for each bucket of keys; its errors name the operator.
 
 Called by `as_of`, `deduplication`, `keyed_tasks`, `pattern_matching` and `persistent_buckets`, whose
 functions extend it.

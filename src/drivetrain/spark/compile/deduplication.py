@@ -1,14 +1,14 @@
 """Deduplication on Spark's keyed state: of a key's messages, those more than a span apart pass.
 
-Problem: Spark's own operator forgets a key by its watermark, which moves between batches. A message that is
-far enough from the last one that passed is dropped when both are in the same batch. And of messages out of
-order the one that arrives first passes, so the result depends on how the input is divided into batches.
+Problem: Spark's own operator forgets a key by its watermark, which moves between batches. If a message is far
+enough from the last one that passed, it is dropped nevertheless when both are in one batch. And among
+messages out of order, the one that arrives first passes, so the result depends on how the input is divided
+into batches.
 
-Design: messages wait until the clock reaches their time, when no earlier one can come, and are then judged
-in the order of their times (`core.state.first_of_span`). The input is packed by bucket of keys, as for
-folds (see `keyed`), but as Arrow: only the key of a message becomes a Python object. A
-bucket is one Spark group, and its state is one blob: the times that passed last by key, and the waiting
-messages.
+Design: messages wait until the clock reaches their time, when no earlier one can come, and are then judged in
+the order of their times (`core.state.first_of_span`). The input is packed by bucket of keys, as for folds
+(see `keyed`), but as Arrow: only the key of a message becomes a Python object. A bucket is one Spark group,
+and its state is one blob: for each key the time of the last message that passed, and the waiting messages.
 
 Messages of one key and one time are judged together: at most one of them passes, the first by its content, so
 a repeated batch gives the same result.

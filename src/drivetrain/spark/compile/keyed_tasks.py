@@ -110,7 +110,7 @@ class KeyedFunction(BucketFunction):
 
 
 class _Running(Place, TimersOfKey):
-    """What a Task reaches of its runner: the states of the current key, and its timers."""
+    """The part of its runner that a Task can use: the states of the current key, and its timers."""
 
     def __init__(self, states: KeyStates, declared: Keyed, kind: type[KeyedTask[Any, Any]]) -> None:
         Place.__init__(self, states)

@@ -159,7 +159,7 @@ def named_output(node: Node, inputs: Sequence[Frame], around: Surroundings) -> F
 
 
 def _columns(declared: MessageType) -> StructType:
-    """The columns of an output: null in the rows of the others, whatever is declared."""
+    """The columns of an output: all nullable, since they are null in the rows of other outputs."""
     fields = StructType.fromDDL(declared.ddl).fields
     return StructType([StructField(field.name, field.dataType) for field in fields])
 

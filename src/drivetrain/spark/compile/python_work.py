@@ -1,4 +1,4 @@
-"""How long Python code takes in Spark's workers: measured there, brought back without a job or a call.
+"""The time that Python code takes in Spark's workers, measured there and returned without a job or a call.
 
 Problem: Spark reports how long a job took, not how much of that was the user's Python. Its own metrics of
 Python are in the plan, and reading them takes many calls.
@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 from drivetrain.api.accumulators import Accumulator
 
 HIDDEN: Final = "\0"
-"""What the names of our own counters begin with: no name of a user's does."""
+"""The beginning of the names of our own counters: no user's counter has such a name."""
 SPENT_NS: Final = f"{HIDDEN}spent"
 TASKS: Final = f"{HIDDEN}tasks"
 LONGEST_NS: Final = f"{HIDDEN}longest"
@@ -52,7 +52,7 @@ class MeasuredStage:
     work: _Work = field(default_factory=_Work)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """What the function makes of the batches."""
+        """The function's results for the batches."""
 
         def spent(ns: int) -> None:
             self.work.spent.add(ns)
@@ -64,13 +64,13 @@ class MeasuredStage:
 
 @dataclass(frozen=True)
 class MeasuredBuckets:
-    """A function that Spark calls for each bucket of a state, measured; in how many tasks is not known."""
+    """A measured function that Spark calls for each bucket of a state; the number of its tasks is unknown."""
 
     function: Callable[..., Iterator[Any]]
     work: _Work = field(default_factory=_Work)
 
     def __call__(self, key: Any, frames: Iterable[Any], state: Any) -> Iterator[Any]:
-        """What the function yields for a bucket."""
+        """The function's results for a bucket."""
         return measured(lambda given: self.function(key, given, state), frames, self.work.spent.add)
 
 

@@ -251,7 +251,7 @@ def _with_all_columns(frames: list[Frame]) -> list[Frame]:
 
 
 def sample(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
-    """The messages with a small hash: as many of all hashes are small as are to be kept."""
+    """The messages whose hash is below the wanted fraction of all hashes."""
     operation, frame = node.operation, inputs[0].resolved()
     assert isinstance(operation, Sample)
     for key in operation.keys:

@@ -2,8 +2,8 @@
 
 The problem: a query holds one stateful operator, and ranking is not one of Spark's. The design: one
 aggregate, `max_by` with a number, keeps a heap of n messages for each group. Its order is total as far as
-Spark can order the columns, so the result depends neither on the order of arrival nor on batches. Behind
-the trunk the array of a group becomes one message for each of its entries.
+Spark can order the columns, so the result depends neither on the order of arrival nor on batches. After the
+trunk, the array of a group becomes one message for each of its entries.
 
 Called by `operators`.
 """

@@ -1,4 +1,4 @@
-"""Native aggregations and stream–stream joins: a fragment's trunk ends with one of these at most.
+"""Native aggregations and stream–stream joins: a fragment's trunk ends with at most one of these.
 
 All of them take their watermark from the clock (see `channel.clocked`): Spark's watermark is exactly the
 clock of the input, and the event time column is derived from `__ts`, both on the scale of

@@ -123,7 +123,7 @@ class OpenedSource(ABC):
 
     @abstractmethod
     def position(self, offset: str | None) -> Position:
-        """How far the source has been taken at Spark's end offset (JSON; None: at the beginning)."""
+        """How far the source has been read at Spark's end offset (JSON; None: at the beginning)."""
 
     def check(self, offset: str | None) -> None:  # noqa: B027 - optional
         """Raise `InputError` when the input of the batch that ends at `offset` has changed.

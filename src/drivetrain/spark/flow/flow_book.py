@@ -124,7 +124,7 @@ class FlowBook:
         self.keep_bytes = config[keys.OUTSIDE_BYTES]
         """How much is kept unread for each other application that reads a channel."""
         self.notices: deque[str] = deque()
-        """What users should know of other applications that read; whoever shows it takes it out."""
+        """Notices about other applications that read; the code that shows a notice removes it."""
         self._limits = Limits(config[keys.MAX_BYTES], config[keys.MAX_AGE])
         self._fails = config[keys.WHEN_FULL] == "fail"
         self._news = threading.Condition()

@@ -1,11 +1,11 @@
 """The channels of one query that other applications read: room for batches, and what is dropped.
 
-Problem: the reader is another application. It answers no flow message, and it may be away for days while its
+Problem: the reader is another application. It answers no flow message, and may be stopped for days while its
 producer runs.
 
-Design: the producer reads from the channel's files how far the reader is. `core.channel.outside_room` decides
-whether a batch may begin and which entries go. Before a batch and every few seconds the account is brought up
-to date; the files are small, and there is one subscription or a few.
+Design: the channel's files show the producer how far the reader is. `core.channel.outside_room` decides
+whether a batch may begin and which entries are dropped. The account is updated before a batch and every few
+seconds; the files are small, and there is one subscription or a few.
 
 Invariants:
 
@@ -127,7 +127,7 @@ class OutsideReaders:
         return id in self._of
 
     def wait_room(self, given_up: Callable[[], bool], blocked_by: Callable[[str | None], None]) -> None:
-        """Wait until a batch may begin, or `given_up()`; `blocked_by` gets whom it waits for."""
+        """Wait until a batch may begin, or `given_up()`; `blocked_by` gets the reader that it waits for."""
         is_reported = False
         while (full := self._full()) is not None and not given_up():
             blocked_by(full)

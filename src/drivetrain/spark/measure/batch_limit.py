@@ -1,7 +1,7 @@
 """Limits how much the next batch of a fragment may take.
 
-Problem: the readers decide what a batch takes, in processes that Spark runs; how long
-batches take is known here.
+Problem: the readers decide what a batch takes, in processes that Spark runs; only this process knows how long
+batches take.
 
 Design: each batch is measured, and `core.channel.batch_size` decides on a share of the largest batch. When it
 has changed noticeably, it is written into a small file of the fragment's directory, which a reader reads when

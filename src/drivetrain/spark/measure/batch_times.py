@@ -1,7 +1,7 @@
-"""Where the time of one batch goes: a stopwatch for its steps, in the thread that runs it.
+"""A stopwatch for the steps of one batch, in the thread that runs it.
 
-Problem: a batch that takes long has one cause, and its steps are in many modules, connectors among them. Each
-must be measured without being counted in the step around it as well.
+Problem: when a batch takes long, one of its steps is the cause, and the steps are in many modules, including
+connectors. Each must be measured without being counted in the step around it as well.
 
 Design: `spending` opens a span of a phase; a span within it stops the one around it, so that every moment
 belongs to the innermost. The stopwatch of the present batch is found by the context of the thread; where no
@@ -11,7 +11,7 @@ Invariants:
 
 1. Spans are disjoint: together they are at most as long as the batch.
 
-Called by `micro_batch_query` and the steps of a batch; `computing` by whatever begins a job of Spark's.
+Called by `micro_batch_query` and the steps of a batch; `computing` by modules that begin a job of Spark's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What a batch does; see `core.job.fragment_figures.Phases`."""
+    """The phases of a batch; see `core.job.fragment_figures.Phases`."""
 
     WAITING = "waiting"
     SOURCE = "source"
@@ -45,7 +45,7 @@ class BatchTimes:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """What this thread does within belongs to the batch."""
+        """Within the block, the time of this thread counts for the batch."""
         token = _present.set(self)
         try:
             yield
@@ -54,7 +54,7 @@ class BatchTimes:
 
     @contextmanager
     def spending(self, phase: Phase, of: str = "") -> Iterator[None]:
-        """What happens within is of this phase, `of` one sink."""
+        """Within the block, time counts for this phase, and for the sink `of`."""
         self._settle()
         self._open.append((phase, of))
         try:
@@ -72,7 +72,7 @@ class BatchTimes:
         return {of: ns // 1_000_000 for (spent, of), ns in self._spent_ns.items() if spent is phase}
 
     def _settle(self) -> None:
-        """What has passed belongs to the innermost span."""
+        """Add the time since the last call to the innermost span."""
         now_ns = self._now_ns()
         if self._open:
             at = self._open[-1]
@@ -85,7 +85,7 @@ _present: ContextVar[BatchTimes | None] = ContextVar("batch_times", default=None
 
 @contextmanager
 def spending(phase: Phase, of: str = "") -> Iterator[None]:
-    """What happens within is of this phase of the present batch; outside of a batch it is not measured."""
+    """Within the block, time counts for this phase of the current batch, if there is one."""
     times = _present.get()
     if times is None:
         yield

@@ -59,7 +59,7 @@ class CompileContext:
     """The version before, where the branches of both are compiled."""
 
     def apart(self) -> CompileContext:
-        """For compiling a part once more beside other threads: what that records is separate."""
+        """For compiling a part again while other threads run: it records its facts separately."""
         return dataclasses.replace(
             self,
             how=dict(self.how),

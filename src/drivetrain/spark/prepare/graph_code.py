@@ -4,9 +4,9 @@ Problem: going back to an earlier version, or ending a batch with the version th
 that its file no longer has.
 
 Design: the operations are plain data; the user's functions, classes and modules in them are pickled by value,
-as they are for Spark's workers. The bytes lie in the application's state directory, which only its owner can
-write, and are never loaded otherwise: loading them runs code. They fit the version of Python that made them.
-A graph that holds a literal secret is not kept.
+as they are for Spark's workers. The bytes are in the application's state directory, which only its owner can
+write, and are never loaded from anywhere else: loading them runs code. They fit the version of Python that
+made them. A graph that holds a literal secret is not kept.
 
 Called by `preparing` and `application_versions`, and by the commands that change a running application.
 """
@@ -68,7 +68,7 @@ def code_if_possible(graph: Graph) -> bytes | None:
 
 
 def graph_from_code(code: bytes, where: str) -> Graph:
-    """What `graph_as_code` was given; raises InputError when this process cannot load it."""
+    """The graph that `graph_as_code` has pickled; raises InputError when this process cannot load it."""
     mark = _mark()
     if not code.startswith(mark):
         raise _unloadable(where, f"kept by {code[:20].partition(b';')[0].decode('utf-8', 'replace')!r}")

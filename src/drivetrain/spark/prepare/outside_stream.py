@@ -3,8 +3,8 @@
 Problem: the channel belongs to another application, which writes it, trims it and may delete it. This one
 reads it like a channel of its own, with its clock.
 
-Design: the engine treats it as a source that is stored at its end, except that nobody here stores anything.
-Where the channel is, and what columns it has, is in a note that was made when this application subscribed.
+Design: the engine treats it as a source with a source-end store, except that this application stores nothing
+itself. A note, made when this application subscribed, has the channel's place and columns.
 
 Invariants:
 

@@ -1,13 +1,13 @@
-"""A small table that is read again every so often, while the application runs.
+"""A small table that is read again at intervals while the application runs.
 
-Problem: a table of a running query is fixed when the query is planned, and Spark's cache takes an equal plan
-for the same rows. A table that cannot be read for a moment, because its file is being replaced, should
+Problem: a table of a running query is fixed when the query is planned, and Spark's cache assumes that equal
+plans have the same rows. A table that cannot be read for a moment, because its file is being replaced, should
 not stop an application that has run for weeks.
 
-Design: the rows are collected into the driver, and each batch is compiled with those that are the newest when
-it begins. Reading again happens at the beginning of a batch, at most once in an interval. If it fails, or if
-the columns are others, the rows before stay, with a warning, and the next interval tries again. The first
-read is an error like that of any source.
+Design: the rows are collected into the driver, and each batch is compiled with the newest rows at its
+beginning. Reading again happens at the beginning of a batch, at most once in an interval. If this fails, or
+if the columns have changed, the previous rows stay in use, with a warning, and the next attempt follows after
+the next interval. The first read is an error like that of any source.
 
 Several fragments may read one table, each in its own thread.
 

@@ -147,7 +147,7 @@ class PartitionClocks:
 
     @property
     def waiting_for(self) -> str:
-        """What holds the clock, as text after "waiting for"."""
+        """The partitions that hold back the clock, as text after "waiting for"."""
         holding = self._core.holding
         return "data of its source" if holding is None else f"partition {holding} of its source"
 

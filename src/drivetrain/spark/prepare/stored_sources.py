@@ -60,7 +60,7 @@ class StoredSource(OpenedSource):
 
 
 class Storing(Protocol):
-    """What stores the messages of a source."""
+    """Stores the messages of a source."""
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -70,7 +70,7 @@ class Storing(Protocol):
 
 
 class Kept(Protocol):
-    """What deletes from the store of a source."""
+    """Deletes messages from the store of a source."""
 
     def trim(self, store: ChannelStore) -> None:
         """Delete what was read and need not be kept."""

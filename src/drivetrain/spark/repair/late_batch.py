@@ -1,7 +1,7 @@
-"""Finds the late messages of a batch, by reading its input once more beside the fragment's own query.
+"""Finds the late messages of a batch by reading its input once more, apart from the fragment's own query.
 
 Problem: Spark drops late messages within its stateful operator, where they cannot be seen; it only counts
-them. To carry them along, every batch of every application would have to pay, though most have none.
+them. Carrying them along would slow down every batch of every application, though most have none.
 
 Design: when a batch had late messages, a query that has the fragment's trunk up to the stateful processor,
 and no state, is started on a copy of the checkpoint that ends before the batch, as for a repair

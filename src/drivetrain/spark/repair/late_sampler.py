@@ -1,12 +1,13 @@
-"""Keeps samples of the late messages of a fragment: which batches are looked at, and what is stored of them.
+"""Keeps samples of a fragment's late messages: decides which batches to look at, and what to store of them.
 
 Problem: "where did my message go?" needs late messages to look at, but looking costs a second reading of a
 batch (`late_batch`). An application with many late messages must not spend its time on them.
 
-Design: a batch with late messages is looked at once it is committed, in a thread beside the next batches;
-then none for `PAUSES` times as long as that took. So looks take a twentieth of the time at most, and an
-application without late messages pays nothing. A fragment that ends waits a moment for its last look. What
-cannot be looked at, as its input is gone, is only logged: these are samples, the counts are exact.
+Design: a batch with late messages is looked at once it is committed, in a thread, while the next batches run;
+then no batch is looked at for `PAUSES` times as long as that took. So looks take a twentieth of the time at
+most, and an application without late messages pays nothing. A fragment that ends waits a moment for its last
+look. If a batch cannot be looked at because its input is gone, that is only logged: these are samples, and
+the counts are exact without them.
 
 Invariants:
 
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 PAUSES: Final = 20
 """How many times as long as a look the pause after it is."""
 REPORT_S: Final = 2.0
-"""How long the end of a fragment waits for Spark's reports, which tell of late messages."""
+"""How long the end of a fragment waits for Spark's reports, which show late messages."""
 LAST_LOOK_S: Final = 20.0
 """How long the end of a fragment waits for a look at most."""
 MOST_OF_BATCH: Final = 20

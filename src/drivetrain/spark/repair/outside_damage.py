@@ -1,4 +1,4 @@
-"""What a reader does when the channel of another application is damaged: that one has to repair it.
+"""Requests the repair of a damaged channel from the other application that writes it.
 
 Problem: a subscriber repairs a channel from its producer's checkpoint, with the code that wrote it. Another
 application has neither.
@@ -7,7 +7,7 @@ application has neither.
                                 when everything from there on is whole
     <channel>/repair-refused    why it cannot be repaired
 
-Design: the reader finds what is damaged, writes what it wants, and waits.
+Design: the reader finds the damage, writes its request, and waits.
 
 Invariants:
 

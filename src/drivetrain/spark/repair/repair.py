@@ -65,7 +65,7 @@ from drivetrain.spark.session.offset_log import batch_numbers, committed
 log = logging.getLogger("drivetrain.losses")
 
 ContextOf: TypeAlias = Callable[[str, int], CompileContext]
-"""What a batch of a fragment was compiled with: the application may have changed since."""
+"""Returns the context that a batch of a fragment was compiled in: the application may have changed since."""
 
 _SETTLE_S = 5.0
 """How long a producer may take from its last entry until Spark has committed the batch."""
@@ -392,7 +392,7 @@ class Repair:
 
 
 def _unreadable(store: ChannelStore, segment: Segment) -> str | None:
-    """What is wrong with a segment file; None if it can be read."""
+    """The damage of a segment file; None if the file can be read."""
     try:
         verified(store.files, segment)
     except MessageLossError as error:

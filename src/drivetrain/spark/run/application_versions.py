@@ -84,7 +84,7 @@ class ApplicationVersions:
 
     def __init__(self, execution: Changing, record: GraphVersion) -> None:
         self.notices: Final[deque[str]] = deque()
-        """What the user should know, oldest first; whoever shows it takes it out."""
+        """Notices for the user, oldest first; the code that shows a notice removes it."""
         self.rundir: Final = execution.rundir
         self._execution: Final = execution
         self._versions: Final = execution.rundir.versions
@@ -162,7 +162,7 @@ class ApplicationVersions:
         )
 
     def put_in_force(self, number: int) -> None:
-        """Have whatever is compiled from now on be of a version."""
+        """Compile everything from now on with a version."""
         self.in_force = self.of_number(number)
         self._execution.context = self.in_force.context
         self._execution.sinks.add(self.in_force.sinks)
@@ -240,7 +240,7 @@ class ApplicationVersions:
             return None
 
     def handover_set(self, before: int, number: int, query: MicroBatchQuery) -> BranchSet:
-        """What a version and the one that hands over to it make of a query's fragment; see `branch_set`.
+        """The branches of a query's fragment in a version and in the one before it; see `branch_set`.
 
         Raises InputError, too, when one of the versions cannot be loaded.
         """
@@ -307,7 +307,7 @@ class ApplicationVersions:
         return BranchSet(version.record.number, version.plan, fragment, branches)
 
     def context_of(self, fragment: str, batch_id: int) -> CompileContext:
-        """What a batch of a fragment was compiled with; what is in force, if that is not known any more."""
+        """The context that a batch was compiled in; that of the version in force if it is unknown."""
         try:
             noted, own = BatchVersions(self.rundir.fragment(fragment)).since_of(batch_id), self.in_force
             if noted is not None and noted.before:

@@ -25,7 +25,7 @@ def configure(
 
 
 def notices_of_changed(versions: ApplicationVersions) -> list[str]:
-    """What the user should know when a run begins: values that were changed in an earlier run.
+    """Notices for the user when a run begins: values that were changed in an earlier run.
 
     Raises InputError when they cannot be read.
     """

@@ -1,7 +1,7 @@
-"""Answers what other processes ask of the application that this process runs.
+"""Answers requests of other processes to the application that this process runs.
 
-Design: a table of answers, one for each kind of request of `runtime.control_requests`. They come in threads
-of the control socket, so that nothing that is asked waits for a batch, and no batch for what is asked.
+Design: a table of answers, one for each kind of request of `runtime.control_requests`. Requests arrive in
+threads of the control socket, so that no request waits for a batch, and no batch for a request.
 
 Called by `embedded`, which opens the socket.
 """

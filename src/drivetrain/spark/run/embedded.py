@@ -72,7 +72,7 @@ from drivetrain.spark.session.lost_java import java_lost
 
 @dataclasses.dataclass(frozen=True)
 class Running:
-    """What a program may ask of an application that runs."""
+    """The parts of a running application that programs may use."""
 
     clock: RunClock
     changes: LiveChanges

@@ -66,15 +66,15 @@ class Execution:
     checkpoints: CheckpointBook = field(default_factory=CheckpointBook)
     """The fragments of this process in checkpoints."""
     notices: list[str] = field(default_factory=list)
-    """What the user should know of how it was prepared."""
+    """Notices for the user about the preparation."""
     record: GraphVersion | None = None
     """The version of the graph that it was prepared with; None where another process has prepared it."""
     versions: ApplicationVersions | None = None
     """The versions of the graph among which its fragments can switch, where that is possible."""
     first_version: Callable[[str], CompileContext | None] | None = None
-    """What the next query of a fragment is compiled with in place of the version in force, if anything."""
+    """The context of a fragment's next query, if it is not that of the version in force."""
     leaving: dict[str, CompileContext] = field(default_factory=dict)
-    """What fragments that leave the application are compiled with, by fragment."""
+    """The contexts of fragments that leave the application, by fragment."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
 
     @property
@@ -110,7 +110,7 @@ class Execution:
         return self._with_versions(self._compile(context, known[id], counts or Counts()))
 
     def context_of(self, fragment: str) -> CompileContext:
-        """What a fragment is compiled with now."""
+        """The context in which a fragment is compiled now."""
         return self.leaving.get(fragment) or self.context
 
     def new_fragment(

@@ -165,7 +165,7 @@ class FragmentDriver:
     # -- the end -------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Let the running batch finish, and stop before the next; a recovery is given up."""
+        """Let the running batch finish, and stop before the next; a recovery is cancelled."""
         self._give_up_recovery()
         if self.query.state is FragmentState.RUNNING:
             self.query.state = FragmentState.DRAINING

@@ -1,4 +1,4 @@
-"""One fragment in a change of the application: has its query switch to a version, and tells how far it is.
+"""One fragment in a change of the application: has its query switch to a version, and reports its progress.
 
 Problem: an embedded run changes all fragments of an application, an executor those that it runs. A fragment
 must behave the same in both.

@@ -86,7 +86,7 @@ class Handovers:
         return min(known) if known and len(known) == len(clocks) else None
 
     def before(self, fragment: str, number: int) -> int:
-        """The version that a fragment runs beside version `number`; 0: none."""
+        """The other version that a fragment runs together with version `number`; 0: none."""
         handover = self._stages.handover
         if handover is None or handover.number != number or fragment not in self._stages.both:
             return 0

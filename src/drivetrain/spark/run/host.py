@@ -1,4 +1,4 @@
-"""What an application runs on: an engine for its queries, and drivers of their parts in checkpoints.
+"""The host of an application: an engine for its queries, and drivers of their parts in checkpoints.
 
 Problem: a simulation needs the whole of a run, except for the engine and the threads.
 

@@ -213,7 +213,7 @@ class LiveChanges:
 
     @property
     def outside_notices(self) -> deque[str]:
-        """What users should know of other applications that read; whoever shows it takes it out."""
+        """Notices about other applications that read; the code that shows a notice removes it."""
         return self._execution.flow.notices
 
     @property

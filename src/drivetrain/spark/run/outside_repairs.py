@@ -1,8 +1,8 @@
 """Repairs of channels that another application reads, in the process that writes them.
 
-Design: `outside_damage` has the files by which a reader asks. The process that runs the producer looks for
-them, and repairs in a thread of its own while the producer's query runs on. What if we die here: the request
-stays, and whoever runs the producer next repairs.
+Design: `outside_damage` has the files by which a reader requests a repair. The process that runs the producer
+looks for them, and makes the repair in a separate thread while the producer's query continues. What if we die
+here: the request stays, and the next process that runs the producer makes the repair.
 
 Called by `embedded_loop`.
 """

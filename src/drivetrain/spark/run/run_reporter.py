@@ -1,7 +1,7 @@
-"""Answers how a run is, for pages and commands of other processes.
+"""Reports the state of a run to pages and commands in other processes.
 
-Problem: figures are asked for at any time, by any number of consoles, while fragments process batches;
-nothing that is asked may keep a batch waiting.
+Problem: figures are asked for at any time, by any number of consoles, while fragments process batches; no
+request may keep a batch waiting.
 
 Design: a listener of the run, in front of the user's own. It keeps the newest state, which is replaced
 whole, so any thread reads it. Counts are copied under their own locks. A thread of its own notes the

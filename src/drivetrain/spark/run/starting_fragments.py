@@ -1,4 +1,4 @@
-"""Fragments that a change starts: whether they can, and their first queries.
+"""Fragments that a change starts: checks that they can start, and makes their first queries.
 
 Invariants:
 

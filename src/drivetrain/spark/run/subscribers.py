@@ -1,7 +1,7 @@
 """Other applications subscribe to streams of one that runs here, and end their subscriptions.
 
-Design: a subscription is a change of the graph like any other: a processor behind the stream, whose messages
-go into a channel. So it is compiled, recorded and on trial, and the fragments around it do not notice. The
+Design: a subscription is a change of the graph like any other: a processor after the stream, whose messages
+go into a channel. So it is compiled, recorded and on trial, and the other fragments are not affected. The
 reader gets the place of the channel, and reads it without asking this process again.
 
 What if we die here: before the version is recorded nothing has changed, and the reader asks again; after it
@@ -9,7 +9,7 @@ the next process writes the channel.
 
 Invariants:
 
-1. A reader that asks again for what it has gets the same channel; one that starts over gets a new one.
+1. A reader that subscribes again gets the same channel; a reader that starts over gets a new one.
 
 Called by `control_answers`, in threads of the control socket.
 """

@@ -4,9 +4,10 @@ Problem: the other application may not run yet, may be in the middle of a change
 may have ended this application's subscription. What is read must be exactly what the state here continues
 with.
 
-Design: a source without a note subscribes, as one that starts over, and notes what it got. Until the other
-application runs and can change, it waits, and reports this. A source with a note only checks that its
-subscription is still there, in the other application's files; that application need not run.
+Design: a source without a note subscribes as a reader that starts over, and writes a note about its
+subscription. Until the other application runs and can change, the source waits, and reports this. A source
+with a note only checks that its subscription is still there, in the other application's files; that
+application need not run.
 
 What if we die here: after the subscription and before the note, the next run starts over, with another
 channel; nothing has been read.
@@ -70,7 +71,7 @@ def subscribe(
     """Subscribe to what a graph reads of other applications (`only` these sources, if any are given).
 
     Returns notices for the user. Raises UserError when the other application has no such stream or refuses,
-    StartedOverError, and UnavailableError when it does not run and nobody waits.
+    StartedOverError, and UnavailableError when it does not run and this application may not wait.
     """
     notices: list[str] = []
     wanted = set(only)

@@ -1,10 +1,11 @@
-"""What the threads of a run do at this moment, in Python and in Java.
+"""Shows what the threads of a run are doing, in Python and in Java.
 
-Problem: a batch that stands still says nothing; whoever looks wants to know where the code of the user, or
-Spark, is waiting.
+Problem: a batch that hangs reports nothing; its user wants to know where the application's code, or Spark, is
+waiting.
 
 Design: Python's frames are read from the interpreter; Spark dumps the threads of its Java process. Functions
-that run in Spark's Python workers are in other processes; the thread of Spark that waits for them is seen.
+that run in Spark's Python workers are in other processes; the dump shows the thread of Spark that waits for
+them.
 
 Called by `run_reporter`, whose answers include it, and by `cluster.executor.thread_stacks`.
 """

@@ -1,21 +1,21 @@
-"""Another trunk for a fragment that runs: its query restarts, alone, from its checkpoint.
+"""Gives a running fragment another trunk: only its query restarts, from its checkpoint.
 
 Problem: a trunk is compiled into Spark's query, and a batch that may have reached an output has to run again
 with the trunk that it began with, also after a crash. So a fragment can switch to another trunk only between
-two batches, by another query.
+two batches, with a new query.
 
-Design: the change is checked by compiling the trunk aside. Once the version is wanted, the query is drained:
-the batch that runs ends and is committed, no other begins. Then the next query is made and started in a
-thread of its own, while the other fragments run on. A query that starts after a crash gets the trunk of the
-batch that was interrupted (`first_context`), and restarts when that is committed.
+Design: the change is checked by compiling the trunk separately. Once the version is wanted, the query is
+drained: the batch that runs ends and is committed, no other begins. Then the next query is made and started
+in a separate thread, while the other fragments continue. A query that starts after a crash gets the trunk of
+the batch that was interrupted (`first_context`), and restarts when that is committed.
 
 What if we die here: nothing is written. Spark's checkpoint, the batch's noted version and the version in
-force say which trunk the next query gets.
+force determine which trunk the next query gets.
 
 Invariants:
 
 1. A batch that may have reached an output runs again with the trunk of its own version.
-2. A state is read only as the types that it was written as.
+2. A state is read only with the types with which it was written.
 
 Called by `live_changes`, `change_proposal` and `execution`, and by executors.
 """
@@ -105,9 +105,9 @@ def _set_trial(query: FragmentQuery, *, on_trial: bool) -> None:
 
 
 def first_context(versions: ApplicationVersions, fragment: str) -> CompileContext | None:
-    """What the next query of a fragment is compiled with, for a batch that was interrupted.
+    """The context of a fragment's next query, for a batch that was interrupted.
 
-    None: that of the version in force. A version that cannot be loaded is reported, and not waited for.
+    None: that of the version in force. A version that cannot be loaded is reported, and ignored.
     """
     own, directory = versions.in_force.record, versions.rundir.fragment(fragment)
     checkpoint = directory / "checkpoint"

@@ -1,4 +1,4 @@
-"""Which version each fragment of an embedded run should run, and what makes it do so.
+"""The version that each fragment of an embedded run should have; switches queries that run another one.
 
 Problem: a fragment may be recovered or restarted at any moment of a change, and then has another query.
 

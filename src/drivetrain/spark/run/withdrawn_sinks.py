@@ -1,18 +1,18 @@
-"""Removes what a version that was rolled back gave to sinks that were new with it.
+"""Removes the results that a version wrote to its new sinks before it was rolled back.
 
-Problem: a batch may still give something to such a sink when the rollback is recorded, and the run may be
-stopped, or die, before the removal. What other versions, other sinks or others gave must stay.
+Problem: a batch may still write to such a sink when the rollback is recorded, and the run may be stopped, or
+die, before the removal. Results of other versions, in other sinks or of other writers must stay.
 
-Design: the record of a version names its new sinks; the outcome of one that is rolled back names those that
-are not removed yet. `look` removes one once no batch of its fragment can run with the version, and drops its
-name from the outcome. What the run before has left is removed before the first batch. A removal that fails is
-not tried again: a notice reports it.
+Design: the record of a version names its new sinks; the outcome of one that is rolled back names those whose
+results are not removed yet. `look` removes the results of a sink once no batch of its fragment can run with
+the version, and drops its name from the outcome. A run removes what the previous one has left before its
+first batch. A removal that fails is not tried again: a notice reports it.
 
 What if we die here: the outcome still has the name, and the next run removes the rest.
 
 Invariants:
 
-1. Only a sink that no version before had loses anything, and no version in force has it meanwhile.
+1. Results are removed only from a sink that no earlier version had, while no version in force has it.
 
 Called by `live_changes`, and by executors.
 """
@@ -76,7 +76,7 @@ class WithdrawnSinks:
                 self._give_up(number, error)
 
     def remove_of(self, fragment: str) -> None:
-        """A fragment of a version that was rolled back has ended for good: remove what its new sinks have."""
+        """A fragment of a rolled-back version has ended for good: remove the results in its new sinks."""
         for number, ids in self._stored.to_remove().items():
             try:
                 version = self._versions.of_number(number)

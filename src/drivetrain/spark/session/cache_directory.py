@@ -1,8 +1,9 @@
 """The user's cache: Java libraries, and files that make Spark start and run faster on this machine.
 
-All of it is code, or classes of Java that are mapped into memory: who can write there runs code as this user.
-So the directory is made for this user alone, and what others could have written is not used. Nothing there is
-secret: one that is open to readers stays so, since root may keep a cache for all users of a machine.
+All of it is code, or classes of Java that are mapped into memory: anyone who can write there runs code as
+this user. So the directory is created for this user alone, and files that others could have written are not
+used. Nothing there is secret: a directory that others may read stays so, since root may keep a cache for all
+users of a machine.
 
 Called by `class_archive`, `local_files` and `jars`.
 """

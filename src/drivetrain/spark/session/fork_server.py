@@ -63,7 +63,7 @@ _AT_START: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Request:
-    """What a client is to run: the arguments of `python -m`, its environment, directory and streams."""
+    """A client's request: the arguments of `python -m`, its environment, directory and streams."""
 
     arguments: list[str]
     environment: dict[str, str]

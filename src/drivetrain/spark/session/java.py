@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"
-"""What keeps Java from warning of its own modules and archives on standard output and error."""
+"""The options that stop Java's warnings about its own modules and archives on standard output and error."""
 
 
 def java_program(environ: Mapping[str, str] = os.environ) -> str | None:

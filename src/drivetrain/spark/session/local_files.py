@@ -63,7 +63,7 @@ def usable_jar() -> Path | None:
 
 
 def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
-    """What makes Spark use the jar, given the user's settings; nothing if it cannot."""
+    """The settings that make Spark use the jar, given the user's settings; empty if it cannot."""
     path = usable_jar() if master.startswith("local") and _FILE_SYSTEM not in own else None
     if path is None:
         return {}
@@ -73,7 +73,7 @@ def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
 def make_jar() -> Path:
     """Compile the class, in a few seconds, and return the jar's path.
 
-    Raises `UnavailableError` with what the compiler said, and `OutputError` when the cache cannot be written.
+    Raises `UnavailableError` with the compiler's output, and `OutputError` when the cache cannot be written.
     """
     path = jar_path()
     make_cache_directory()

@@ -4,7 +4,8 @@ The problem: when Java ends, killed or out of memory, the current call fails in 
 them before the process has ended. In addition, two threads of PySpark print tracebacks (`EOFError` of the
 server that takes accumulators, `Py4JNetworkError` of the call).
 
-The design: those two tracebacks, and nothing else, are suppressed; `java_lost` makes one error of it all.
+The design: those two tracebacks, and nothing else, are suppressed; `java_lost` reports all of this as one
+error.
 
 Called by `spark_session`, the embedded run and executors.
 """

@@ -1,9 +1,9 @@
 """Names, texts and options as Spark's SQL.
 
-An expression of `pyspark.sql.functions` costs several calls into Java for each function in it, and work for
-each batch pays them each time. As text an expression of any size is one call.
+An expression of `pyspark.sql.functions` costs several calls into Java for each function in it. Code that runs
+for each batch pays for them each time. As text, an expression of any size is one call.
 
-Called by what builds expressions for each batch: `small_batches`, file formats, sinks.
+Called by modules that build expressions for each batch: `small_batches`, file formats, sinks.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Problem: the state of a key consists of entries in msgpack, each with the time at which it was written. Some
 have expired, although the clock has not yet removed them.
 
-Design: the same states as in a hook, at the time of the clock. When the input has ended the clock has passed
-every time, and nothing expires any more: what is kept then is shown.
+Design: the same states as in a hook, at the time of the clock. When the input has ended, the clock has passed
+every time, and nothing expires any more: all remaining values are shown.
 
 Called by `state_query`.
 """
@@ -48,7 +48,7 @@ def keyed_values(
 
 
 def _shown(state: StateOfKey) -> Any:
-    """What a state contains; a mapping whose keys Python cannot hash as a list of pairs."""
+    """The contents of a state; a mapping whose keys Python cannot hash becomes a list of pairs."""
     if isinstance(state, ValueOfKey | ListOfKey):
         return state.get()
     assert isinstance(state, MapOfKey)

@@ -51,7 +51,7 @@ _PAUSE_S: Final = 0.5
 
 @dataclass(frozen=True)
 class ExecutorSetup:
-    """What an executor of a custom application is given; its application master knows it by `id`."""
+    """The parameters of a custom application's executor; its application master identifies it by `id`."""
 
     id: str
     app_id: str

@@ -1,7 +1,7 @@
 """The executors of one application: requested, launched, registered, lost, replaced.
 
 Problem: getting an executor involves a leader, a worker and a process, each of which may die, refuse or stay
-silent; and an executor that was given up must end, or it would hold slots and locks.
+silent; and an executor that was abandoned must end, or it would hold slots and locks.
 
 Design: each wanted executor is a member with a state; methods are events and return effects. `tick` repeats
 unanswered requests, which have ids and are harmless to repeat. A lost member is replaced after the delay of a

@@ -1,7 +1,7 @@
 """Changes of an application that runs in a cluster: the shell around `core.change.live_change`.
 
 Problem: what an embedded run does in one process (`spark.run.live_changes`) concerns several here: a client
-asks, executors compile and run the versions, and any of them, and this process, may die between two steps.
+asks, executors compile and run the versions, and any of them, or this process, may die between two steps.
 
 Design: the state directory decides. This process records a version, and how its trial has ended, each with
 one file, and only while it is the application master for which executors have prepared the application.
@@ -93,8 +93,8 @@ _BETWEEN_STEPS: Final = (Stage.IDLE, Stage.ON_TRIAL)
 class ApplicationChanges:
     """The changes of the application of `owner`, whose job is `running` and whose versions `stored` reads.
 
-    `proposed` has changes compiled; `settled` is called when it is known how things stand, when a trial is
-    over, and when a fragment has left.
+    `proposed` has changes compiled; `settled` is called when the state of the versions is known, when a trial
+    is over, and when a fragment has left.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class ApplicationChanges:
         self._settled()
 
     def _stand(self, standing: Standing) -> None:
-        """Have attempts see, and the job run, what the files say."""
+        """Have attempts read the files, and adapt the job to them."""
         reports = self._reports
         reports.number, reports.newest = standing.state.version, standing.newest
         reports.is_trial = standing.change is not None

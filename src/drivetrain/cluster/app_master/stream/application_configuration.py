@@ -1,11 +1,11 @@
 """Changes configuration keys of an application while it runs in a cluster.
 
 Problem: executors read the changed values from a file in the application's state directory, as an embedded
-run does. An application master that was replaced, and that only was frozen, must not write it.
+run does. An application master that was replaced, but was only frozen, must not write it.
 
 Design: the file is written in a thread, while this application master is the one for which executors have
-prepared the application. What if we die here: the file has the values of before, or the new ones; a client
-without an answer asks again, and gets what is different then.
+prepared the application. What if we die here: the file has the previous values, or the new ones; a client
+without an answer asks again, and then gets the differences that remain.
 
 Called by `stream_app_master`.
 """

@@ -39,7 +39,7 @@ class ApplicationRequests:
         self.prepared: Prepared | None = None
         """The answer of the executor that prepared the application; None before."""
         self.printed = ""
-        """What the application's hooks printed at its end."""
+        """The text that the application's hooks printed at its end."""
 
     @property
     def is_under_way(self) -> bool:
@@ -70,7 +70,7 @@ class ApplicationRequests:
         return self._what, member
 
     def waiting_for(self) -> str | None:
-        """What the application waits for while a request is under way; else None."""
+        """The reason why the application waits while a request is under way; else None."""
         if self._member is None:
             return None
         if self._what == "prepare":

@@ -1,11 +1,10 @@
-"""What attempts report of the versions that they have seen, and the executors that have to look again.
+"""Collects attempts' reports about the versions that they have seen; finds executors that must look again.
 
 Problem: a message that a version is in force may be lost, and so may the answer; attempts move between
 executors, and reports of those that were replaced arrive late.
 
 Design: attempts repeat what they have seen with every report. Only that of a fragment's current attempt
-counts. An executor whose attempts have not
-seen how things stand is asked to look, until they have.
+counts. An executor whose attempts have not seen the latest record is asked to look until they have.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
 """
@@ -38,7 +37,7 @@ class AttemptReports:
         """The largest number of a version."""
 
     def take(self, message: VersionsSeen) -> list[SeenVersion]:
-        """Keep what an executor's attempts have seen; returns what counts."""
+        """Keep the reports of an executor's attempts; returns those that count."""
         found: list[SeenVersion] = []
         for seen in message.seen:
             execution = self._running.job.execution(seen.fragment)
@@ -52,15 +51,14 @@ class AttemptReports:
         return found
 
     def of(self, execution: Execution) -> SeenVersion | None:
-        """What the attempt of an execution has seen; None while it does not run, or has not seen how things
-        stand."""
+        """The report of an execution's attempt; None if it does not run, or is not up to date."""
         seen = self._seen.get(execution.fragment)
         if execution.state is not ExecutionState.RUNNING or seen is None:
             return None
         return seen if self._is_up_to_date(seen, execution) else None
 
     def behind(self, fragments: Iterable[str]) -> list[str]:
-        """The executors whose attempts of these fragments have not seen how things stand."""
+        """The executors whose attempts of these fragments have not seen the newest record."""
         found = set()
         for fragment in fragments:
             execution, seen = self._running.job.execution(fragment), self._seen.get(fragment)
@@ -71,7 +69,7 @@ class AttemptReports:
         return sorted(id for id in found if id is not None)
 
     def have_look(self) -> None:
-        """Ask the executors to look that are behind."""
+        """Ask the executors whose attempts are not up to date to look again."""
         fragments = [execution.fragment for execution in self._running.job.executions]
         for executor in self.behind(fragments):
             self._running.tell(executor, LookAtVersions(self._owner.setup.epoch))

@@ -1,4 +1,4 @@
-"""Passes the question what an executor's threads do on to it, and its answer back.
+"""Forwards requests for the stacks of an executor's threads to the executor, and its answers back.
 
 Called by `stream_app_master`.
 """
@@ -21,7 +21,7 @@ STACKS_MS: Final = 20_000
 
 
 def ask_for_stacks(owner: ApplicationMaster, message: GetThreads) -> None:
-    """Ask the executor, and answer the sender with what it says, or that it says nothing."""
+    """Ask the executor, and forward its answer to the sender, or a failure if it does not answer."""
     asker = owner.context.sender
     if asker is None:
         return

@@ -1,4 +1,4 @@
-"""Fragments that leave an application in a cluster: tells them when nobody writes to them any more.
+"""Fragments that leave an application in a cluster: notifies them when no producer writes to them any more.
 
 Problem: a fragment may end its channels, or delete them, only once its producers have stopped writing to them
 for good. These run in other executors, and move between them.
@@ -6,8 +6,8 @@ for good. These run in other executors, and move between them.
 Design: an outcome in the state directory names the fragments that have to leave. The executor that runs one
 takes its steps (`executor.leaving_attempt`), but for the first it waits for `MayLeave`: this process knows
 from the reports of the producers' current attempts which channels they write. It sends that message again and
-again. A fragment is removed from the job when the files name it no more; an attempt that ends before that is
-followed by another one.
+again. A fragment is removed from the job when the files no longer name it; an attempt that ends before that
+is followed by another one.
 
 What if we die here: the next application master finds the same fragments in the files.
 
@@ -52,7 +52,7 @@ class LeavingFragments:
         return tuple(self._leaving)
 
     def stand(self, standing: Standing) -> list[str]:
-        """Take over what the files say; returns the fragments that have left since then.
+        """Take over the contents of the files; returns the fragments that have left since the last call.
 
         The job consists of the fragments in the files, and of those that have left, but may still run.
         """

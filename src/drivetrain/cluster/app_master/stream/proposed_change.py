@@ -4,10 +4,11 @@ Problem: the new code comes from a client by way of the masters. It must compile
 which are spread over several executors, and any of these may die or lose a fragment meanwhile.
 
 Design: this process fetches the archive, as a worker does for an application that it starts, and writes it
-into the state directory, which all executors reach. The first executor makes the graph of it, in a process of
-its own, compares it with the version in force, and compiles what runs there; every other executor that runs a
-changed fragment compiles that, too, and adds the schemas of its new channels to the proposal; the last one
-then compiles the fragments that start. If one of them refuses, or is lost, the change is refused.
+into the state directory, which all executors reach. The first executor builds the graph from it, in a
+separate process, compares it with the version in force, and compiles the changed fragments that it runs;
+every other executor that runs a changed fragment compiles that, too, and adds the schemas of its new channels
+to the proposal; the last one then compiles the fragments that start. If one of them refuses, or is lost, the
+change is refused.
 
 Invariants:
 

@@ -68,7 +68,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Standing:
-    """How an application stands by its files.
+    """The state of an application's versions, according to its files.
 
     `change` is on trial; `vertices` are the fragments that run, and `leaving` those of them that have to
     leave, each with the channels that it reads and the fragments that write these. `participants` take part
@@ -99,7 +99,7 @@ class StoredVersions:
     # ---- reading
 
     def begin(self) -> Standing:
-        """How things stand when this application master begins: it ends trials that nobody can decide.
+        """The state of the versions at the beginning; ends trials that no process can decide.
 
         Raises as `record`.
         """
@@ -116,7 +116,7 @@ class StoredVersions:
         return self.stands()
 
     def stands(self) -> Standing:
-        """How things stand; raises InputError when a file is damaged."""
+        """The state of the versions; raises InputError when a file is damaged."""
         stored = self._rundir.versions
         roles, record = roles_in(stored), stored.in_force()
         if record is None:

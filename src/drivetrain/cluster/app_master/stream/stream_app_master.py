@@ -142,7 +142,7 @@ class StreamAppMaster(ApplicationMaster):
             self.want_executor()
 
     def bring_code(self) -> Bring:
-        """What fetches the archive of another version."""
+        """The function that fetches the archive of another version."""
         return bring_from_masters(self)
 
     def _take_up(self) -> None:
@@ -208,7 +208,7 @@ class StreamAppMaster(ApplicationMaster):
             self.context.unhandled(message)
 
     def _end_lost(self, report: ExecutorReport) -> None:
-        """End an executor that was given up, because its worker is out of reach, and that lives nevertheless.
+        """End an executor that was replaced because its worker was out of reach, but that still lives.
 
         It holds the locks of its fragments, for which their next attempts wait.
         """
@@ -284,7 +284,7 @@ class StreamAppMaster(ApplicationMaster):
     # ---- for the registry and followers
 
     def history(self) -> History:
-        """What was noted of the last quarter of an hour."""
+        """The history of the last quarter of an hour."""
         return self._history.history()
 
     def has_prepared(self) -> bool:
@@ -330,7 +330,7 @@ class StreamAppMaster(ApplicationMaster):
         return status_of(self, self._loaded.running, self._loaded.duties, self._checkpoints)
 
     def waiting_for(self) -> str | None:
-        """What the application waits for before it can process or end; None while it processes."""
+        """The reason why the application cannot process or end yet; None while it processes."""
         if self._loaded is None:
             return waiting_reasons.PLAN
         return waiting_for(self, self._loaded.running, self._loaded.duties)

@@ -1,6 +1,6 @@
 """The progress of a streaming application's fragments, as reported by executors.
 
-Problem: reports arrive late, from attempts that were given up, and twice; those must not count, and no final
+Problem: reports arrive late, from attempts that were abandoned, and twice; those must not count, and no final
 count may be lost or counted again.
 
 Design: a report counts only for the current attempt of a fragment, on the executor that runs it, until that
@@ -37,7 +37,7 @@ _COUNTS: Final = ("out", "into", "late", "dead")
 
 @dataclass(frozen=True)
 class Shown:
-    """What the status shows of a version: its sinks, and how the counts of its processors follow."""
+    """The part of the status that depends on the version: its sinks, and the rules for processors' counts."""
 
     outputs: tuple[OutputView, ...] = ()
     rules: Mapping[str, CountRule] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class StreamProgress:
         return sum(int(self._sums_of(e.fragment).get(kind, 0)) for e in self._job.executions)
 
     def _sums_of(self, fragment: str) -> dict[str, Number]:
-        """What all attempts of a fragment have counted; a status asks for it several times."""
+        """The sum of the counts of all attempts of a fragment; a status asks for it several times."""
         if fragment not in self._sums:
             self._sums[fragment] = self._messages.of(fragment)
         return self._sums[fragment]

@@ -1,4 +1,4 @@
-"""The status of a streaming application for followers, and what it waits for.
+"""The status of a streaming application for followers, and the reasons why it waits.
 
 Called by `stream_app_master` once the application is loaded.
 """
@@ -42,7 +42,7 @@ def status_of(
 
 
 def waiting_for(owner: ApplicationMaster, running: RunningJob, duties: Duties) -> str | None:
-    """What the application waits for before it can process or end; None while it processes."""
+    """The reason why the application cannot process or end yet; None while it processes."""
     job, requests = running.job, duties.requests
     match job.state:
         case JobState.RESTARTING:

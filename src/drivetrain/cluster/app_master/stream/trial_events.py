@@ -1,4 +1,4 @@
-"""What reports of fragments mean for the trial of a version.
+"""Converts reports of fragments to events of a version's trial.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def events_of(seen: SeenVersion, change: Change) -> list[Event]:
-    """What an attempt has done with the version on trial."""
+    """The events that follow from an attempt's report about the version on trial."""
     if seen.number != change.number or seen.fragment not in change.touched:
         return []
     found: list[Event] = []

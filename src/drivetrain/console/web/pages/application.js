@@ -81,7 +81,7 @@ function Glance({ of, now }) {
         value: showRate(sum(sources.map((one) => one.messages_per_s))),
         below: `${showShort(sum(sources.map((one) => one.messages)))} so far`,
       },
-      of.fraction != null && { label: "Input taken", value: showShare(of.fraction) },
+      of.fraction != null && { label: "Input read", value: showShare(of.fraction) },
       { label: "Waiting", value: lags.length ? showCount(sum(lags)) : "–" },
       {
         label: "Clock (UTC)",
@@ -234,7 +234,7 @@ function columns(app) {
     },
     {
       label: "Latency",
-      title: "From the newest timestamp until the outputs had the batch: half of the batches, 99 % of them",
+      title: "From a batch's newest timestamp until the outputs had the batch: median and 99th percentile",
       number: true,
       by: (one) => one.figures.latency_p99_ms,
       cell: (one) => showLatency(one.figures),

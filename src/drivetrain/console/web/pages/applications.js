@@ -30,7 +30,7 @@ export function ApplicationsPage() {
           Show
           <select value=${which} onChange=${(/** @type {any} */ event) => setWhich(event.target.value)}>
             <option value="all">all</option>
-            <option value="live">those that are not over</option>
+            <option value="live">not over yet</option>
             <option value="failed">failed</option>
             <option value="succeeded">succeeded</option>
             <option value="killed">killed</option>
@@ -44,7 +44,7 @@ export function ApplicationsPage() {
           ? html`<${Empty}>Waiting for the console …<//>`
           : shown.length
             ? html`<${Table} label="Applications" rows=${shown} id=${(/** @type {Line} */ one) => one.app_id} columns=${isOfRuns.value ? COLUMNS_OF_RUNS : COLUMNS} most=${200} />`
-            : html`<${Empty}>${all.length ? "None of the applications matches." : isOfRuns.value ? "Nothing runs here yet. A run is shown once Spark has started." : html`No application has been submitted yet. Submit one here, or with <code>drivetrain submit app.py</code>.`}<//>`
+            : html`<${Empty}>${all.length ? "No application matches." : isOfRuns.value ? "Nothing runs here yet. A run is shown once Spark has started." : html`No application has been submitted yet. Submit one here, or with <code>drivetrain submit app.py</code>.`}<//>`
       }
     <//>
   `;
@@ -65,7 +65,7 @@ const COLUMNS = [
   { label: "Ended (UTC)", by: (one) => one.ended_ms, cell: (one) => showClock(one.ended_ms) },
   {
     label: "Masters",
-    title: "How many application masters it has had",
+    title: "Number of its application masters so far",
     number: true,
     by: (one) => one.epoch,
     class: (one) => (one.epoch > 1 ? "warn" : ""),

@@ -24,7 +24,7 @@ const PHASES = [
   { name: "source_ms", id: "source", label: "source", title: "looking for new input" },
   { name: "planning_ms", id: "planning", label: "planning", title: "making Spark's plans" },
   { name: "computing_ms", id: "computing", label: "computing", title: "Spark's jobs, with Python functions and state" },
-  { name: "sink_ms", id: "sink", label: "sinks", title: "what sinks do with computed results" },
+  { name: "sink_ms", id: "sink", label: "sinks", title: "writing computed results to sinks" },
   { name: "channel_ms", id: "channel", label: "channels", title: "appending to channels" },
   { name: "log_ms", id: "log", label: "logs", title: "Spark's logs of offsets and commits" },
   { name: "other_ms", id: "other", label: "other", title: "the rest" },
@@ -42,7 +42,7 @@ export function BatchesPage() {
     <ul class="legend" aria-label="Legend">
       ${PHASES.map(({ id, label, title }) => html`<li key=${id} class="phase-${id}" title=${title}><i></i>${label}</li>`)}
     </ul>
-    <${Panel} title="Where the time goes" note="above the last batch, below the mean of up to 15 minutes">
+    <${Panel} title="Where the time goes" note="upper bar: the last batch; lower bar: the mean of up to 15 minutes">
       <ol class="batches">
         ${rows.map(
           ({ of, batch }) =>
@@ -50,7 +50,7 @@ export function BatchesPage() {
         )}
       </ol>
     <//>
-    <${Panel} title="The last batches in numbers" note="Python and state are added up over tasks that run beside each other">
+    <${Panel} title="The last batches in numbers" note="Python and state are sums over tasks that run at the same time">
       <${Table} label="The last batches in numbers" rows=${rows} id=${(/** @type {Row} */ one) => one.of.fragment} columns=${COLUMNS} />
     <//>
   `;
@@ -64,7 +64,7 @@ function Bars({ of, batch, mean }) {
   return html`<li class="batch-row">
     <span class="who">
       <${Said} of=${of.fragment} class="name" title=${visible(of.fragment)} />
-      ${longest ? html`<span class="note">mostly ${longest.label}: ${showSpan(longest.ms)}${longest.sink ? html`, of it ${showSpan(longest.sink.ms)} in <${Said} of=${longest.sink.id} class="name" />` : null}</span>` : null}
+      ${longest ? html`<span class="note">mostly ${longest.label}: ${showSpan(longest.ms)}${longest.sink ? html`, of which ${showSpan(longest.sink.ms)} in <${Said} of=${longest.sink.id} class="name" />` : null}</span>` : null}
       ${trigger_ms != null && took_ms > trigger_ms ? html`<span class="note warn-text">longer than its trigger of ${showSpan(trigger_ms)}</span>` : null}
     </span>
     <span class="flames">

@@ -62,10 +62,10 @@ export function ChangePanel({ app }) {
       setPlanned(null);
     });
   return html`
-    <${Panel} title="Change it while it runs" inside>
+    <${Panel} title="Change the running application" inside>
       <form class="stack" onSubmit=${plan}>
         <label class="field stacked">
-          The new file, or a zip of the directory that it is in
+          The new file, or a zip of its directory
           <input
             type="file"
             accept=".py,.zip"
@@ -79,7 +79,7 @@ export function ChangePanel({ app }) {
         </label>
         ${
           zip
-            ? html`<label class="field stacked">Its file in the zip<input required placeholder="app.py" value=${path} onInput=${(/** @type {any} */ event) => setPath(event.target.value)} /></label>`
+            ? html`<label class="field stacked">Path of the file in the zip<input required placeholder="app.py" value=${path} onInput=${(/** @type {any} */ event) => setPath(event.target.value)} /></label>`
             : null
         }
         <p><button class="action first" type="submit" disabled=${!file || busy !== ""}>${busy === "plan" ? "Planning …" : "Show what changes"}</button></p>
@@ -94,7 +94,7 @@ export function ChangePanel({ app }) {
 function Plan({ of, busy, onMake }) {
   const changed = of.changes.filter((one) => one.fate !== "kept");
   return html`
-    <${Panel} title="What changes against version ${of.against}" note=${`${of.changes.length - changed.length} kept`}>
+    <${Panel} title="Changes from version ${of.against}" note=${`${of.changes.length - changed.length} kept`}>
       ${
         changed.length
           ? html`<${Table} label="Changes" rows=${changed} id=${(/** @type {Change} */ one) => one.processor} columns=${COLUMNS} />`
@@ -112,7 +112,7 @@ function Plan({ of, busy, onMake }) {
 /** @type {import("../parts/table.js").Column<Change>[]} */
 const COLUMNS = [
   { label: "Processor", heads: true, cell: (one) => html`<${Said} of=${one.processor} class="name" />` },
-  { label: "Fate", cell: (one) => html`<${MarkWord} of=${one.mark} says=${one.fate} />` },
+  { label: "Effect", cell: (one) => html`<${MarkWord} of=${one.mark} says=${one.fate} />` },
   { label: "Why", class: "wrap", cell: (one) => html`<${Said} of=${one.why} />` },
   { label: "Before", class: "wrap", cell: (one) => html`<${Said} of=${one.before ?? "–"} />` },
   { label: "After", class: "wrap", cell: (one) => html`<${Said} of=${one.after ?? "–"} />` },

@@ -15,7 +15,7 @@ import { Table } from "../parts/table.js";
 export function CheckpointsPage() {
   const of = job.value?.checkpoints;
   if (!of) {
-    return html`<${Panel} title="Checkpoints"><${Empty}>Nothing is known of any checkpoint yet.<//><//>`;
+    return html`<${Panel} title="Checkpoints"><${Empty}>No checkpoint has been reported yet.<//><//>`;
   }
   const { last } = of;
   return html`
@@ -33,7 +33,7 @@ export function CheckpointsPage() {
         { label: "Failed", value: showCount(of.failed), kind: of.failed ? "warn" : "" },
         {
           label: "Now",
-          value: of.running_ms == null ? "none runs" : `runs for ${showSpan(of.running_ms)}`,
+          value: of.running_ms == null ? "none" : `running for ${showSpan(of.running_ms)}`,
           small: true,
           below: of.is_recovering ? "recovering" : of.running_ms == null ? null : of.phase,
         },

@@ -23,7 +23,7 @@ export function ClocksPage() {
       delay: one.clock_delay_ms,
       holds: one.clock_ms != null && one.clock_ms === least && !isEnd(least),
       why: one.stalled_ms
-        ? `has stood for ${showSpan(one.stalled_ms)}${one.waiting_for ? `: waits for ${one.waiting_for}` : ""}`
+        ? `has not moved for ${showSpan(one.stalled_ms)}${one.waiting_for ? `: waits for ${one.waiting_for}` : ""}`
         : null,
       silent: one.silent_partitions,
     })),

@@ -65,8 +65,8 @@ export function ClusterPage() {
     />
     ${
       pending.length
-        ? html`<${Panel} title="Applications that wait" note=${showCounted(pending.length, "application")}>
-          <${Table} label="Applications that wait" rows=${pending} id=${(/** @type {Line} */ one) => one.app_id} columns=${WAITING} />
+        ? html`<${Panel} title="Waiting applications" note=${showCounted(pending.length, "application")}>
+          <${Table} label="Waiting applications" rows=${pending} id=${(/** @type {Line} */ one) => one.app_id} columns=${WAITING} />
         <//>`
         : null
     }
@@ -141,7 +141,7 @@ const MASTERS = [
   },
   { label: "Term", number: true, by: (one) => one.term, cell: (one) => one.term },
   {
-    label: "Last heard",
+    label: "Last message",
     by: (one) => one.silent_ms,
     class: (one) => (one.silent_ms == null || one.silent_ms >= SILENT_MS ? "bad" : ""),
     cell: (one) =>

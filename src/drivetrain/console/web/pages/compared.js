@@ -39,7 +39,7 @@ export function ComparedPanel({ app, versions }) {
     </select>
   </label>`;
   return html`<${Panel}
-    title="What differs between two versions"
+    title="Differences between two versions"
     tools=${html`<span class="tools">${choice("Version", "version", number)}${choice("against", "against", against)}</span>`}
   >
     <${Compared} key=${`${app} ${number} ${against}`} app=${app} number=${number} against=${against} />

@@ -30,7 +30,7 @@ export function ErrorsPage() {
       }
     <//>
     <${Panel} title="Errors" note=${shown.length ? "newest first" : null}>
-      ${shown.length ? shown.map((one, at) => html`<${One} key=${`${shown.length - at}`} of=${one} />`) : html`<${Empty}>No errors since it started.<//>`}
+      ${shown.length ? shown.map((one, at) => html`<${One} key=${`${shown.length - at}`} of=${one} />`) : html`<${Empty}>No errors since the application started.<//>`}
     <//>
   `;
 }

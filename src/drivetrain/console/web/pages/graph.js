@@ -35,7 +35,7 @@ export function GraphPage() {
   const id = asked.get("at");
   const at = useMemo(() => (id ? { kind, id } : null), [kind, id]);
   const select = (/** @type {Node | null} */ node) => ask({ at: node?.id, kind: node?.kind });
-  if (!of) return html`<${Panel} title="Graph"><${Empty}>The console plans the application …<//><//>`;
+  if (!of) return html`<${Panel} title="Graph"><${Empty}>The console is planning the application …<//><//>`;
   return html`
     <div class="graph-page ${at ? "with-details" : ""}">
       <${GraphView} graph=${of} live=${live} at=${at} onSelect=${select} />
@@ -123,7 +123,7 @@ function ProcessorFacts({ of, live, id }) {
     of=${[
       planned && ["Kind", `${planned.kind}, ${planned.how}`],
       planned && ["Does", html`<${Said} of=${planned.text} />`],
-      planned && ["Runs so because", html`<${Said} of=${planned.why} />`],
+      planned && ["Why it runs this way", html`<${Said} of=${planned.why} />`],
       planned && ["Written at", html`<${Said} of=${planned.line} class="mono" />`],
       planned && ["Fragment", html`<${Said} of=${planned.fragment} />`],
       planned?.columns && ["Columns", html`<${Said} of=${planned.columns} class="mono" />`],

@@ -28,7 +28,7 @@ export function LateMessagesPage() {
   return html`
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
     ${found ? html`<${Counts} of=${found.late} />` : null}
-    <${Panel} title="Samples" tools=${tools} note="of the late messages that batches had, newest first">
+    <${Panel} title="Samples" tools=${tools} note="of late messages, newest first">
       ${
         found?.samples.length
           ? found.samples.map((one) => html`<${Sample} key=${`${one.stored_ms} ${one.fragment} ${one.batch} ${one.message}`} of=${one} />`)

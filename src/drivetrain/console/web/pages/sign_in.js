@@ -14,7 +14,7 @@ export function SignInPage() {
         session.value?.takes_passwords
           ? html`<${Form} />`
           : html`<p>Open the address that <code>drivetrain console</code> printed when it started: it signs this browser in.</p>
-            <p class="note">An address from before the console was started again is not valid any more.</p>`
+            <p class="note">Each start of the console makes the earlier addresses invalid.</p>`
       }
     <//>
   `;

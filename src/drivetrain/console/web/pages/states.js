@@ -73,7 +73,7 @@ export function StatesPage() {
       ${
         found
           ? html`<${Found} of=${found} />`
-          : html`<${Empty}>${processors?.length === 0 ? "No processor of this application has a state that can be read." : "Reading starts a small Spark and takes some seconds. A time is ISO 8601, or checkpoint for that of the newest one."}<//>`
+          : html`<${Empty}>${processors?.length === 0 ? "No processor of this application has a state that can be read." : "Reading starts a small Spark session and takes a few seconds. Write a time in ISO 8601, or checkpoint for the time of the newest one."}<//>`
       }
     <//>
   `;

@@ -119,22 +119,22 @@ function Upload({ choice, onChange, busy, onPlan }) {
   return html`<${Panel} title="1. Upload" inside>
     <form class="stack" onSubmit=${submit}>
       <label class="field stacked">
-        The application's file, or a zip of the directory that it is in
+        The application's file, or a zip of its directory
         <input type="file" accept=".py,.zip" required onChange=${(/** @type {any} */ event) => onChange({ file: event.target.files[0] ?? null, path: "" })} />
       </label>
       ${file ? html`<p class="note"><${Said} of=${file.name} />, ${showSize(file.size)}</p>` : null}
       ${
         zip
-          ? html`<label class="field stacked">Its file in the zip<input required placeholder="app.py" value=${choice.path} onInput=${(/** @type {any} */ event) => onChange({ path: event.target.value })} /></label>`
+          ? html`<label class="field stacked">Path of the file in the zip<input required placeholder="app.py" value=${choice.path} onInput=${(/** @type {any} */ event) => onChange({ path: event.target.value })} /></label>`
           : null
       }
       <label class="field stacked">Name in the cluster (optional)<input maxlength="100" value=${choice.name} onInput=${(/** @type {any} */ event) => onChange({ name: event.target.value })} /></label>
       <label class="field stacked">
-        Settings, one NAME=VALUE on a line (optional)
+        Settings, one NAME=VALUE per line (optional)
         <textarea rows="3" spellcheck="false" value=${written} onInput=${(/** @type {any} */ event) => write(event.target.value)}></textarea>
       </label>
       <p><button class="action first" type="submit" disabled=${!ready}>${busy === "plan" ? "Planning …" : "Show the plan"}</button></p>
-      <p class="note">The file runs in a process of its own while it is planned. Nothing is submitted yet.</p>
+      <p class="note">The file runs in a separate process while it is planned. Nothing is submitted yet.</p>
     </form>
   <//>`;
 }
@@ -154,7 +154,7 @@ function Plan({ of, choice, onSets, onSubmit, busy }) {
             graph && ["Guarantee", html`<strong><${Said} of=${graph.guarantee} /></strong>`],
             graph && ["Input", graph.is_bounded ? "bounded: it ends" : "unbounded: it runs until it is killed"],
             graph && ["Latency", graph.latency],
-            !graph && ["Graph", "none: it has an application master of its own"],
+            !graph && ["Graph", "none: the file has its own application master"],
           ]}
         />
         ${
@@ -192,7 +192,7 @@ function Plan({ of, choice, onSets, onSubmit, busy }) {
  */
 function Settings({ of, sets, onSets, busy }) {
   const [edited, setEdited] = useState(sets);
-  return html`<${Panel} title="Settings" note="with other values it is planned again">
+  return html`<${Panel} title="Settings" note="other values need a new plan">
     <${Table}
       label="Settings"
       rows=${of}
@@ -206,7 +206,7 @@ function Settings({ of, sets, onSets, busy }) {
             html`<span class="field"><input aria-label=${`Value of ${one.name}`} value=${edited[one.name] ?? one.value ?? ""} onInput=${(/** @type {any} */ event) => setEdited({ ...edited, [one.name]: event.target.value })} /></span>`,
         },
         {
-          label: "What it is",
+          label: "Meaning",
           class: "wrap",
           cell: (/** @type {Setting} */ one) => html`<${Said} of=${one.description} />`,
         },

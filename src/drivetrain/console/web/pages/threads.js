@@ -35,7 +35,7 @@ export function ThreadsPage() {
       .join("\n\n");
   return html`
     <div class="tools">
-      <label class="field">Only stacks with <input type="search" data-search value=${search} onInput=${(/** @type {any} */ event) => setSearch(event.target.value)} /></label>
+      <label class="field">Search <input type="search" data-search value=${search} onInput=${(/** @type {any} */ event) => setSearch(event.target.value)} /></label>
       ${
         executors.length > 1
           ? html`<label class="field">Of <select data-executor value=${executor} onChange=${(/** @type {any} */ event) => setExecutor(event.target.value)}>
@@ -56,7 +56,7 @@ export function ThreadsPage() {
             ([name, text]) =>
               html`<${Panel} key=${name} title="Threads in ${name}" inside><pre class="trace" tabindex="0">${visible(shown(text), { lines: true })}</pre><//>`,
           )
-        : html`<${Panel} title="Threads"><${Empty}>${problem ? "Nothing could be read." : "Asking …"}<//><//>`
+        : html`<${Panel} title="Threads"><${Empty}>${problem ? "Nothing could be read." : "Reading the threads …"}<//><//>`
     }
   `;
 }

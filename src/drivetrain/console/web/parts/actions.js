@@ -50,16 +50,16 @@ export function Actions({ app }) {
 }
 
 const TEXTS = /** @type {const} */ ({
-  kill: ["Kill this application?", "Kill it", "Its processes are ended. Its state stays: Restart continues from it."],
+  kill: ["Kill this application?", "Kill it", "All its processes end. Its state is kept: Restart continues from it."],
   restart: [
     "Restart this application?",
     "Restart it",
-    "It continues from its state. Batches that were not committed run again; with exactly-once sinks nothing is written twice.",
+    "It continues from its state. Batches without a commit run again; exactly-once sinks write nothing twice.",
   ],
   replay: [
     "Replay messages",
     "Replay",
-    "The application begins a new life of its state, and processes all messages from this time on again.",
+    "The application starts a new life of its state, and processes all messages from this time on once more.",
   ],
   savepoint: [
     "Make a savepoint",
@@ -72,7 +72,7 @@ const TEXTS = /** @type {const} */ ({
 const STOP = /** @type {const} */ ([
   "Stop this run?",
   "Stop it",
-  "It finishes its batches, and its process ends. Its state stays: drivetrain run continues from it.",
+  "It finishes its batches, and its process ends. Its state is kept: drivetrain run continues from it.",
 ]);
 
 /** @param {{kind: Kind, app: string, onClose: () => void}} props */
@@ -106,7 +106,7 @@ export function AskedToGoBack({ app, number, onClose }) {
     latest.value = await post(["applications", app, "versions", `${number}`, "rollback"]);
   };
   return html`<${Question} title="Go back to version ${number}?" does="Go back" ready=${true} onDo=${act} onClose=${onClose}>
-    <p>The version is compiled first. It takes effect with the next batch of what it changes, and is on trial until every changed fragment has committed a batch with it. A version that is on trial now is given up.</p>
+    <p>The version is compiled first. It takes effect with the next batch of each changed fragment, and is on trial until every changed fragment has committed a batch with it. A version that is on trial now is cancelled.</p>
     <p><${Said} of=${app} class="mono" /></p>
   <//>`;
 }
@@ -116,7 +116,7 @@ const DOING = {
   restart: "Restarting it",
   replay: "Beginning the replay",
   savepoint: "Making a savepoint",
-  change: "Changing it; the new version is on trial",
+  change: "Changing the application; the new version is on trial",
   rollback: "Going back; the version is on trial",
   "add-worker": "Starting a worker",
   "remove-worker": "Ending the worker; it hands over what it runs",
@@ -126,8 +126,8 @@ const DONE = {
   restart: "It is being started again",
   replay: "The replay begins",
   savepoint: "The savepoint is complete",
-  change: "It has changed: the new version is in force",
-  rollback: "It has gone back",
+  change: "The change is complete: the new version is in force",
+  rollback: "The rollback is complete: that graph is in force again",
   "add-worker": "The worker is registered",
   "remove-worker": "The worker has ended",
 };
@@ -144,7 +144,7 @@ async function lookedAt(before) {
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     if (!error.isForGood) return { ...before };
-    const problem = { ...error, title: "It is not known what came of this", detail: error.message };
+    const problem = { ...error, title: "The outcome is unknown", detail: error.message };
     return { ...before, state: "failed", problem: /** @type {any} */ (problem) };
   }
 }

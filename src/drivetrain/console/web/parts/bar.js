@@ -56,7 +56,7 @@ const SIGNS = { system: "◐", light: "☀", dark: "☾" };
 
 function ThemeSwitch() {
   const mine = choice.value;
-  const title = `Colours: ${mine === "system" ? "as the system is set" : mine}; change to ${NEXT[mine] === "system" ? "the system's" : NEXT[mine]}`;
+  const title = `Colours: ${mine === "system" ? "the system's" : mine}; change to ${NEXT[mine] === "system" ? "the system's" : NEXT[mine]}`;
   return html`<button class="icon-button" type="button" aria-label=${title} title=${title} onClick=${() => choose(NEXT[mine])}>
     <span aria-hidden="true">${SIGNS[mine]}</span>
   </button>`;
@@ -89,7 +89,7 @@ export function Banner() {
 /** @param {import("../lib/api.js").Problem | null} problem */
 function why(problem) {
   if (!problem) return "The console does not answer.";
-  const who = problem.status === 503 ? "The cluster does not answer the console" : "The console sends nothing more";
+  const who = problem.status === 503 ? "The cluster does not answer the console" : "The console has stopped sending";
   const { message, remedy } = /** @type {{message: string, remedy?: string | null}} */ (problem);
   return `${who}: ${sentence(message)}${remedy ? ` What to do: ${sentence(remedy)}` : ""}`;
 }
