@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,8 +109,8 @@ class World:
             note_ending=lambda number, outcome, *_: self.endings.append((number, outcome)),
             note_stages=self.note_stages,
         )
-        self.versions.rundir = SimpleNamespace(versions=stored)
-        execution: Any = SimpleNamespace(versions=self.versions, rundir=self.versions.rundir)
+        self.versions.rundir = SimpleNamespace(versions=stored, path=Path("no-state"))
+        execution: Any = SimpleNamespace(versions=self.versions, rundir=self.versions.rundir, engine=None)
         driver: Any = SimpleNamespace(
             query=self.query,
             fragment="read",

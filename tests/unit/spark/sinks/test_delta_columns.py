@@ -87,7 +87,7 @@ def test_columns_that_are_missing_on_either_side() -> None:
     assert (less.columns.names, less.required, less.added) == (["id"], ("id",), ())
     more = fit(pa.schema([("id", pa.int64()), ("new", pa.date32())]), table, "t", evolve=True)
     assert [field.name for field in more.added] == ["new"]
-    with pytest.raises(OutputError, match="wants a value for id"):
+    with pytest.raises(OutputError, match="requires a value for id"):
         fit(pa.schema([("v", pa.string())]), table, "t", evolve=True)
 
 

@@ -36,7 +36,7 @@ def test_rules_of_a_table_are_observed_or_refused(tmp_path: Path) -> None:
     table = deltalake.DeltaTable.create(place, columns)
     assert opened(tmp_path).write(frame(id=pa.array([1], pa.int64())), 0) == 1
     refused(tmp_path, "accepts no null in the column id", id=pa.array([None], pa.int64()))
-    refused(tmp_path, "wants a value for id", v=["x"])
+    refused(tmp_path, "requires a value for id", v=["x"])
     table.update_incremental()
     table.alter.add_constraint({"small": "id < 100"})
     with pytest.raises(OutputError, match="rules that this sink cannot observe") as caught:
