@@ -46,7 +46,7 @@ def test_a_fragment_restarts_alone_with_another_trunk_and_keeps_its_state(
         with pytest.raises(UserError, match="made of other columns") as refused:
             running.update(counted(drive.directory, 2, named=True), TIMEOUT)
         assert "newest string" in str(refused.value.got)
-        with pytest.raises(UserError, match="restarts between two batches, not at a time"):
+        with pytest.raises(UserError, match="restarts between two batches, not at an event time"):
             running.update(counted(drive.directory, 2), TIMEOUT, at="2024-02-01")
         assert {str(query.runId) for query in spark.streams.active} == before, "nothing has changed"
         assert running.update(counted(drive.directory, 2, clean=True), TIMEOUT) == 2

@@ -71,12 +71,6 @@ def replace(stream):
     return stream.filter("n >= -1")
 """
 """It numbers messages by a state. The filter before that is in the trunk of its query."""
-SILENT = """
-app.read(sources.json(place + "/none", schema="n bigint", watch=True), name="silent").sink(
-    sinks.json(place + "/unused"), name="silent_out"
-)
-"""
-"""A fragment without messages: the trial of its version cannot pass before another fragment has failed."""
 MARKING = """
 def mark(n: int) -> int:
     {body}
@@ -507,25 +501,6 @@ def test_new_fragments_come_and_go_while_processes_are_killed(shop: Shop) -> Non
     come_and_go(shop, 20, shop.kill_app_master, nothing)
     come_and_go(shop, 30, nothing, shop.kill_app_master)
     come_and_go(shop, 40, lambda: shop.kill_executor_of("read"), lambda: shop.kill_executor_of("read"))
-
-
-def test_a_new_fragment_that_fails_is_taken_back_with_what_it_has_shown(shop: Shop) -> None:
-    before, runs, number = shop.attempts(), max(shop.expected.values()), shop.next_version()
-    wrong = MORE.replace('twice="n * 2"', "twice=marking.mark").replace('"/more"', '"/wrong"')
-    (shop.place / "none").mkdir()
-    file = Path(shop.write(50, FAILS, wrong.replace("more", "bad") + SILENT))
-    file.write_text(file.read_text().replace("version=marking.mark", f"version='{runs}'"))
-    update = shop.update(str(file))
-    shop.wait_on_trial(number, update)
-    shop.feed(runs)
-    with pytest.raises(RolledBackError, match=f"version {number} has failed") as failed:
-        update.result(LATE_S)
-    assert failed.value.where == "fragment bad"
-    shop.feed(runs)  # its producer goes back, and stops writing to it, with a batch
-    wait_for(lambda: not {"bad", "silent"} & shop.attempts().keys(), "the fragments to leave", LATE_S)
-    shop.wait_shown()
-    assert shop.attempts() == before, "no other fragment was started again"
-    assert shop.shown("wrong") == []
 
 
 @pytest.mark.nightly("simulated by test_attempts_under_faults")

@@ -123,7 +123,9 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
 
 
 def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
-    elsewhere = {*TRANSACTION_POINTS, *OF_CHANGES, CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED}
+    others = {CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED}
+    divisions = {CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION}
+    elsewhere = {*TRANSACTION_POINTS, *OF_CHANGES, *others, *divisions}
     assert {*KILLED_POINTS} | elsewhere == {*CrashPoint}
     assert not {*KILLED_POINTS} & elsewhere
     known = [killed_recipe_of(seed) for seed in range(60)]

@@ -170,7 +170,7 @@ def test_a_table_that_is_missing_is_told_unless_it_may_be_made(spark: SparkSessi
     ("table", "query", "what"),
     [
         ("id integer", "select 1 as id, 2 as amount", "has no column amount"),
-        ("id integer, owner text not null", "select 1 as id", "wants a value for owner"),
+        ("id integer, owner text not null", "select 1 as id", "requires a value for owner"),
         ("id integer, more text not null default 'x'", "select 1 as id", None),
         ("id integer", "select 'x' as account, 1 as id", "has no column account"),
     ],
