@@ -76,7 +76,7 @@ def test_an_application_reads_streams_of_another_that_runs(drive: Harness, spark
             wait_until(lambda: shows_all(drive, feed), lambda: reader.is_running)
             check_against_the_shop(drive, feed)
     with pytest.raises(UserError, match="cannot begin to publish with checkpoints") as refused:
-        start(shop(drive.directory, 1), drive.config(checkpoint__mode="on"))
+        start(shop(drive.directory, 1), drive.config(checkpoint__mode="on")).wait(TIMEOUT)
     assert "report" in str(refused.value.got)
 
 
