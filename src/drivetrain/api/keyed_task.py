@@ -36,7 +36,7 @@ import msgspec
 
 from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.location import caller
-from drivetrain.api.persistent import key_columns
+from drivetrain.api.persistent import key_columns, migration
 from drivetrain.api.task import In, Out, Results, Task
 from drivetrain.errors import GraphError
 
@@ -321,15 +321,7 @@ def keyed(kind: type[KeyedTask[Any, Any]]) -> Keyed:
                 expected="on_timer, which is called for a key",
                 got=hook,
             )
-    has_migrate = kind.migrate.__func__ is not KeyedTask.migrate.__func__  # type: ignore[attr-defined]
-    if not isinstance(kind.version, int) or kind.version < 1 or (kind.version > 1 and not has_migrate):
-        raise GraphError(
-            f"{kind.__name__} of version {kind.version} cannot read the states of older versions",
-            where=str(caller()),
-            expected="version, a number from 1 on, and from 2 on a class method migrate(version, states)",
-            got=f"version = {kind.version!r}, {'with' if has_migrate else 'without'} migrate",
-        )
-    migrate = kind.migrate if has_migrate else None
+    migrate = migration(kind, KeyedTask)
     return Keyed(tuple(found.values()), key_columns(kind), kind.in_order, kind.version, migrate)
 
 

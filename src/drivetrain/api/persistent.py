@@ -32,11 +32,13 @@ full hour of application time, for the time `keep`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.key_monoids import monoid_of, name_of_monoid
+from drivetrain.api.location import caller
 from drivetrain.api.monoids import Aggregation, Monoid
 from drivetrain.api.task import In, Out, Results, Task
 from drivetrain.api.windows import Window
@@ -131,15 +133,17 @@ class State:
             )
 
     def __str__(self) -> str:
-        """Its description; states that were kept under another description are not read."""
-        parts = [name_of_monoid(self.monoid)]
-        if self.window is not None:
-            parts.append(f"in {self.window}")
-        if self.step_ms is not None:
-            parts.append(f"as of every {duration_text(self.step_ms)}")
-        if self.codec is not None:
-            parts.append(f"by {type(self.codec).__name__}")
-        return ", ".join(parts)
+        return ", ".join([self._content_text, *self._times_text])
+
+    @property
+    def _content_text(self) -> str:
+        codec = [] if self.codec is None else [f"by {type(self.codec).__name__}"]
+        return ", ".join([name_of_monoid(self.monoid), *codec])
+
+    @property
+    def _times_text(self) -> list[str]:
+        window = [] if self.window is None else [f"in {self.window}"]
+        return window + ([] if self.step_ms is None else [f"as of every {duration_text(self.step_ms)}"])
 
     @overload
     def __get__(self, task: None, owner: type) -> Self: ...
@@ -167,6 +171,22 @@ class Persistent:
 
     state: State
     keys: tuple[str, ...]
+    version: int = 1
+    migrate: Callable[[int, Any], Any] | None = None
+
+    @property
+    def content_text(self) -> str:
+        """What the bytes of a state are, which another version may change."""
+        return self.state._content_text
+
+    @property
+    def rules_text(self) -> str:
+        """The key, the window and the step, which stay."""
+        return ", ".join([f"by {', '.join(self.keys) or 'its own key'}", *self.state._times_text])
+
+    def __str__(self) -> str:
+        version = "" if self.version == 1 else f", version {self.version}"
+        return f"{self.state} by {', '.join(self.keys) or 'its own key'}{version}"
 
 
 class PersistentTask(Task[In, Out], Generic[In, Out]):
@@ -186,8 +206,29 @@ class PersistentTask(Task[In, Out], Generic[In, Out]):
     """
 
     stateful: ClassVar[bool] = True
+    version: ClassVar[int] = 1
+    """Raise it when the monoid or the codec of the state changes, and define `migrate`."""
     state: ClassVar[State]
     key: Any = None
+
+    @classmethod
+    def migrate(cls, version: int, state: Any) -> Any:
+        """The state of one key as this version keeps it, from that of an older `version`.
+
+        Called when states are read that an older version has stored, those of earlier times included.
+        `state` is the state of the older monoid, not its result; if the older version had a codec, it is the
+        bytes that this codec has made. The key, the window and `as_of` cannot change.
+
+        >>> class Earned(PersistentTask[Sale, None]):
+        ...     key = "item"
+        ...     version = 2
+        ...     state = State(agg.sum("cents"))
+        ...
+        ...     @classmethod
+        ...     def migrate(cls, version: int, state: float) -> int:
+        ...         return round(state * 100)  # version 1 had State(agg.sum("euros"))
+        """
+        raise NotImplementedError
 
     def on_next(self, message: In) -> Results[Out]:
         """Called with each message; yield or return results."""
@@ -224,13 +265,28 @@ def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
             expected="on_window, which is called when one ends, or on_next",
             got="on_change",
         )
-    return Persistent(state, key_columns(kind))
+    keys = key_columns(kind)
+    return Persistent(state, keys, kind.version, migration(kind, PersistentTask))
 
 
 def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:
     """The hooks with results that a persistent Task itself defines."""
     names = ("on_next", "on_change", "on_window", "on_timer", "on_clock", "on_stop")
     return [getattr(kind, n) for n in names if getattr(kind, n) is not getattr(PersistentTask, n)]
+
+
+def migration(kind: Any, base: Any) -> Any:
+    """The `migrate` that a Task defines, or None; raises `GraphError` if its `version` needs one."""
+    has_migrate = kind.migrate.__func__ is not base.migrate.__func__
+    if not isinstance(kind.version, int) or kind.version < 1 or (kind.version > 1 and not has_migrate):
+        raise GraphError(
+            f"{kind.__name__} of version {kind.version} cannot read the states of older versions",
+            where=str(caller()),
+            expected="version, a number from 1 on, and from 2 on a class method migrate, which makes the "
+            "states of this version from those of an older one",
+            got=f"version = {kind.version!r}, {'with' if has_migrate else 'without'} migrate",
+        )
+    return kind.migrate if has_migrate else None
 
 
 def key_columns(kind: Any) -> tuple[str, ...]:

@@ -48,10 +48,15 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a file system, in which a priva
 
 @dataclass(frozen=True)
 class Sent:
-    """A test has sent a batch to a source."""
+    """A test has sent a batch to a source.
+
+    `settles`: the run processes it before the next step. A step that waits for the end itself needs no such
+    wait before it, which would cost a batch more.
+    """
 
     source: str
     batch: Any
+    settles: bool = True
 
 
 @dataclass(frozen=True)
@@ -117,11 +122,12 @@ class ScriptedRun:
             raise
 
     def take(self, step: Step) -> None:
-        """Do a step, and settle; raises what the run fails with."""
+        """Do a step, and settle if it asks for that; raises what the run fails with."""
         match step:
-            case Sent(source, batch):
+            case Sent(source, batch, settles):
                 self.inputs[source].append(batch)
-                self._run.settle()
+                if settles:
+                    self._run.settle()
             case ClockAdvanced(clock_ms):
                 self._run.advance(clock_ms)
             case Ended():

@@ -91,14 +91,7 @@ class TestRun:
     # -- life ----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._run = self._started(self._setup, self._failures)
-        try:
-            for source, rows in self._first.items():
-                self.send(source, rows)
-        except BaseException:
-            self.close()
-            raise
-        return self
+        return self._opened(ends=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -130,11 +123,7 @@ class TestRun:
         >>> def morning(run: TestRun) -> None:
         ...     run.send("orders", [{"at": "2026-01-01T09:00", "amount": 3}, ("2026-01-01T09:30", 4)])
         """
-        name = _id(source)
-        require_known(self._graph, name, self._sources(), "source")
-        batch = self._active().inputs[name].converted(rows, self._now_ms)
-        if batch is not None:
-            self._take(Sent(name, batch))
+        self._send(source, rows)
 
     def advance_clock(self, to: str | int | dt.datetime) -> None:
         """Declare that no source has messages older than `to` any more, and wait for the consequences.
@@ -226,6 +215,26 @@ class TestRun:
             n.id for n in nodes if n.operation.stream_source is not None or (tables and n.operation.is_table)
         ]
 
+    def _opened(self, *, ends: bool) -> Self:
+        """Start the run and send the first inputs; with `ends` it has ended when this returns."""
+        self._run = self._started(self._setup, self._failures)
+        try:
+            for number, (source, rows) in enumerate(self._first.items(), 1):
+                self._send(source, rows, settles=not ends or number < len(self._first))
+            if ends:
+                self.end()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _send(self, source: str | Stream[Any], rows: Iterable[Any], *, settles: bool = True) -> None:
+        name = _id(source)
+        require_known(self._graph, name, self._sources(), "source")
+        batch = self._active().inputs[name].converted(rows, self._now_ms)
+        if batch is not None:
+            self._take(Sent(name, batch, settles))
+
     def _started(self, setup: Setup, failures: Failures) -> ScriptedRun:
         run = ScriptedRun(self._graph, setup, self._columns, self._sets, failures, self._timeout_s)
         weakref.finalize(self, run.close)  # of a run that nobody closes
@@ -300,14 +309,7 @@ def run_app(app: Application, inputs: Mapping[str, Iterable[Any]], **options: An
     ...     run = run_app(app, {"orders": [("2026-01-01T00:10", 3), ("2026-01-01T00:20", 4)]})
     ...     assert run.emitted("hourly", "total") == [{"total": 7}]
     """
-    run = TestRun(app, inputs, **options)
-    run.__enter__()
-    try:
-        run.end()
-    except BaseException:
-        run.close()
-        raise
-    return run
+    return TestRun(app, inputs, **options)._opened(ends=True)
 
 
 def _ignore(point: CrashPoint) -> None:

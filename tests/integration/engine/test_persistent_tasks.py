@@ -281,6 +281,77 @@ def test_a_state_that_is_declared_in_another_way_does_not_take_over_what_is_kept
         run_again(drive, application(Others))
 
 
+class Cents(Monoid[Any, list[int]]):
+    """A sum of n in hundredths."""
+
+    def zero(self) -> list[int]:
+        return [0]
+
+    def add(self, state: list[int], message: Any) -> list[int]:
+        return [state[0] + 100 * message.n]
+
+    def plus(self, left: list[int], right: list[int]) -> list[int]:
+        return [left[0] + right[0]]
+
+    def result(self, state: list[int]) -> int:
+        return state[0] // 100
+
+
+class LaterSums(Sums):
+    """The same sums, kept in another way."""
+
+    version = 2
+    state = State(Cents(), as_of="1 min")
+    fails = False
+
+    @classmethod
+    def migrate(cls, version: int, state: int) -> list[int]:
+        assert version == 1
+        if cls.fails:
+            raise ValueError("not these")
+        return [100 * state]
+
+
+class Unmigrated(LaterSums):
+    fails = True
+
+
+def test_another_version_of_a_task_continues_with_the_states_of_the_earlier_one(drive: Harness) -> None:
+    data = messages(600, seed=5)
+    write_parts(drive.out("in"), data, parts=6)
+
+    def application(task: type[PersistentTask[Any, Any]]) -> Application:
+        app = Application("later")
+        read = app.read(sources.parquet(drive.out("in"))).event_time("ts", max_disorder="90 s")
+        drive.sink(read.process(task, name="sums"))
+        return app
+
+    def dies(point: CrashPoint, task: type[PersistentTask[Any, Any]], batch: int) -> None:
+        left = [batch]
+
+        def die(at_point: CrashPoint) -> None:
+            left[0] -= at_point is point
+            if left[0] == 0:
+                raise RuntimeError("died")
+
+        with armed(die), pytest.raises(Exception, match="died"):
+            drive.run(application(task), run__max_batch_bytes="1 KiB")
+
+    dies(CrashPoint.AFTER_SINK, Sums, 4)
+    before = by_key(state(application(Sums), "sums", drive.config()))
+    with pytest.raises(UserError, match=r"cannot be migrated from version 1(.|\n)*ValueError: not these"):
+        drive.run(application(Unmigrated))
+    assert by_key(state(application(Sums), "sums", drive.config())) == before != {}
+    dies(CrashPoint.BEFORE_COMMIT, LaterSums, 2)
+    with pytest.raises(UserError, match="states are of a newer version"):
+        drive.run(application(Sums))
+    drive.run(application(LaterSums), run__max_batch_bytes="1 KiB")
+    states = state(application(LaterSums), "sums", drive.config())
+    for minute in (1, 5, 12, 20, 29):  # the first ones were kept by the earlier version
+        assert by_key(states, minute * MINUTE) == summed(data, minute * MINUTE), minute
+    assert by_key(states) == summed(data, 10**12)
+
+
 def run_again(drive: Harness, app: Application) -> None:
     for file in (drive.directory / "state").glob("*/application.json"):
         notes = DurableFile(file, "notes", if_damaged="", if_full="")

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.windows import Window, sliding, tumbling
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
+from drivetrain.core.state.stored_form import StoredForm
 from drivetrain.core.state.two_state import Picture, TwoStates, decoded_picture, encoded_picture
 from drivetrain.errors import InputError, InternalError, UserError
 
@@ -47,9 +49,9 @@ class Pickled:
 
 
 def rules(
-    step_ms: int | None = STEP, window: Window | None = None, signature: str = "held"
+    step_ms: int | None = STEP, window: Window | None = None, form: StoredForm | None = None, **more: Any
 ) -> StateRules[Any]:
-    return StateRules(Held(), Pickled(), signature, step_ms, window)
+    return StateRules(Held(), Pickled(), form or StoredForm("held", "by key"), step_ms, window, **more)
 
 
 # -- the rules of the reference ----------------------------------------------------------------------------
@@ -141,8 +143,66 @@ def test_the_clock_does_not_go_back() -> None:
 def test_states_of_another_kind_are_refused() -> None:
     states = TwoStates(rules())
     states.update(b"a", 5, 5)
-    with pytest.raises(UserError, match="declaration of the state has changed"):
-        TwoStates(rules(signature="count()"), states.saved())
+    with pytest.raises(UserError, match="declaration of the states has changed"):
+        TwoStates(rules(form=StoredForm("count()", "by key")), states.saved())
+    with pytest.raises(UserError, match="as_of of the states has changed"):
+        TwoStates(second(form=StoredForm("held", "by another", 2)), states.saved())
+    with pytest.raises(UserError, match="define migrate"):
+        TwoStates(rules(form=StoredForm("held", "by key", 2)), states.saved())
+    later = TwoStates(second())
+    later.update(b"a", 5, 5)
+    with pytest.raises(UserError, match="newer version"):
+        TwoStates(rules(), later.saved())
+
+
+def second(form: StoredForm | None = None) -> StateRules[Any]:
+    """The rules of a version that negates what the first one has held."""
+
+    def migrate(version: int, is_coded: bool, encoded: bytes) -> list[int]:
+        assert (version, is_coded) == (1, False)
+        held: list[int] = pickle.loads(encoded)
+        if 13 in held:
+            raise ValueError("unlucky")
+        return [-message for message in held]
+
+    return rules(form=form or StoredForm("held, negated", "by key", 2), migrate=migrate, is_coded=True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from([b"a", b"b", b"c"])), max_size=40), st.data())
+def test_states_of_an_older_version_are_migrated_also_those_of_earlier_times(
+    messages: list[tuple[int, bytes]], data: st.DataObject
+) -> None:
+    """Each time is one pass over the messages; those that the older version took are negated."""
+    taken = data.draw(st.integers(0, len(messages)))
+    clocks = sorted(data.draw(st.lists(st.integers(0, 70), min_size=2, max_size=2)))
+    states, pictures = TwoStates(rules()), list[Picture]()
+    expected: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
+    for number, (ts, key) in enumerate(messages):
+        if number == taken:
+            pictures += states.advance(clocks[0])[1]
+            states = TwoStates(second(), states.saved())
+        ts = ts if number < taken else max(ts, clocks[0])  # none of them is late
+        message = 1_000 + number
+        states.update(key, ts, message)
+        expected[key].append((ts, -message if number < taken else message))
+    if taken == len(messages):
+        states = TwoStates(second(), states.saved())
+    pictures += states.advance(clocks[1])[1]
+    pictures = [decoded_picture(encoded_picture(picture)) for picture in pictures]
+    current = {key: states.rules.monoid.result(state) for _, key, state in states.items()}
+    assert current == {key: sorted(m for _, m in held) for key, held in expected.items()}
+    for at_ms in range(0, states.checkpoint_ms + 1, STEP):
+        found = states.as_of([picture for picture in pictures if picture.at_ms > at_ms])
+        held = {key: [m for ts, m in all_of if ts < at_ms] for key, all_of in expected.items()}
+        assert {k: sorted(s) for (_, k), s in found.items()} == {k: sorted(m) for k, m in held.items() if m}
+
+
+def test_a_state_that_cannot_be_migrated_is_named() -> None:
+    states = TwoStates(rules())
+    for message, key in ((12, "here"), (13, "there")):
+        states.update(encoded_key(key), 5, message)
+    with pytest.raises(UserError, match=r"key 'there' cannot be migrated from version 1(.|\n)*unlucky"):
+        TwoStates(second(), states.saved())
 
 
 @given(st.data())

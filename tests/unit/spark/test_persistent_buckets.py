@@ -319,7 +319,7 @@ def test_a_bucket_of_another_kind_or_damaged_is_told_through_spark_by_name() -> 
     first, other = Buckets(Task), Buckets(Sum)
     first.batch(packs(first)["column"], [rows([(1, "a", 1)])], 0)
     other.groups = first.groups
-    with pytest.raises(EmbeddedError, match="declaration of the state has changed") as raised:
+    with pytest.raises(EmbeddedError, match="declaration of the states has changed") as raised:
         other.batch(packs(other)["column"], [rows([(1, "a", 1)])], 0)
     assert isinstance(recovered(str(raised.value)), UserError)
     group = first.groups[bucket_of(encoded_key("a"))]

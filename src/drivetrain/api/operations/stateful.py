@@ -120,18 +120,21 @@ class Process(Operation):
     def described(self) -> str:
         if self.persistent is not None:
             # The state alone: a Task with another name or parallelism can continue with it.
-            return f"{self.persistent.state} by {', '.join(self.persistent.keys) or 'its own key'}"
+            return str(self.persistent)
         if self.keyed is not None:
             return str(self.keyed)
         return f"{self.task_name} × {self.parallelism}, by {', '.join(map(str, self.partitioners))}"
 
     @property
     def state_described(self) -> str:
+        if self.persistent is not None:
+            return self.persistent.content_text
         return self.described if self.keyed is None else self.keyed.states_text
 
     @property
     def state_version(self) -> tuple[int, str]:
-        return (0, "") if self.keyed is None else (self.keyed.version, self.keyed.rules_text)
+        declared = self.persistent or self.keyed
+        return (0, "") if declared is None else (declared.version, declared.rules_text)
 
     @property
     def runs(self) -> tuple[How, str]:

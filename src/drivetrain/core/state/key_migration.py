@@ -30,7 +30,7 @@ import msgspec
 
 from drivetrain.api.keyed_task import Keyed
 from drivetrain.core.state.state_keys import decoded_key
-from drivetrain.errors import UserError
+from drivetrain.core.state.stored_form import StoredForm, failed_migration
 
 _encode = msgspec.msgpack.Encoder().encode
 Migrate = Callable[[int, dict[str, Any]], Mapping[str, Any]]
@@ -73,30 +73,15 @@ class Declaration:
 
     def require_readable(self, signature: str, rules: str, version: int) -> None:
         """Raise `UserError` unless states that were stored with this declaration can be read or migrated."""
-        if (signature, rules, version) == (self.signature, self.rules, self.version):
-            return
-        if version > self.version:
-            raise _refused(
-                "the states are of a newer version of the Task",
-                f"version {version}: {signature}",
-                "run the newer version of the application, or start over with --fresh",
-                f"version {self.version} or older",
-            )
-        if rules != self.rules:
-            raise _refused(
-                "the key of the states, or the order of the messages, has changed",
-                rules,
-                "restore the earlier declaration, or start over with --fresh; a migration cannot change this",
-                self.rules,
-            )
-        if version == self.version or self.migrate is None:
-            raise _refused(
-                "the declaration of the states has changed",
-                f"{signature} {rules}".strip(),
-                f"restore the earlier declaration; or set version = {version + 1} in the Task and define "
-                "migrate; or start over with --fresh",
-                f"{self.signature} {self.rules}".strip(),
-            )
+        self._form.require_readable(
+            StoredForm(signature, rules, version),
+            migrates=self.migrate is not None,
+            fixed="the key of the states, or the order of the messages,",
+        )
+
+    @property
+    def _form(self) -> StoredForm:
+        return StoredForm(self.signature, self.rules, self.version)
 
     def migrated(self, key: bytes, record: Mapping[str, Any], version: int) -> dict[str, Any]:
         """The record of a key, stored by an older version; raises `UserError` if it cannot be migrated."""
@@ -106,12 +91,7 @@ class Declaration:
             made = self.migrate(version, old)
             return self._record(made, record)
         except Exception as error:
-            raise UserError(
-                f"the states of the key {decoded_key(key)!r} cannot be migrated from version {version}",
-                expected=f"{self.signature}, as version {self.version}",
-                got=f"{type(error).__name__}: {error}",
-                remedy="correct migrate: nothing of the new version has been written",
-            ) from error
+            raise failed_migration(decoded_key(key), version, self._form, error) from error
 
     def _record(self, made: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
         declared = {state.name: state for state in self.states}
@@ -184,7 +164,3 @@ def _plain(kept: Any) -> Any:
         except TypeError:
             return pairs
     return [read(entry[1]) for entry in kept] if isinstance(kept[0], list) else read(kept[1])
-
-
-def _refused(what: str, got: str, remedy: str, expected: str) -> UserError:
-    return UserError(what, expected=expected, got=got, remedy=remedy)

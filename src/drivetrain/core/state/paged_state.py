@@ -18,7 +18,7 @@ Invariants:
 2. The same entries in the same order of changes give the same bytes.
 3. Truncated or inconsistent bytes raise InputError, nothing else; contents are the caller's responsibility.
 
-Called by `core.state.two_state`.
+Called by `core.state.state_layer`.
 """
 
 from __future__ import annotations

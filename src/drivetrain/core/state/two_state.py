@@ -27,7 +27,8 @@ Invariants, checked by `check()`:
 1. `checkpoint_ms` is the last multiple of the step that the clock has reached.
 2. No pane begins before `checkpoint_ms`, and each at a multiple of the step.
 3. A window is emitted once, when the clock has reached its end.
-4. States are decoded only with the rules that they were encoded with: others are refused.
+4. States are decoded only with the rules that they were encoded with: those of an older version of the Task
+   are migrated, all of them or none, and others are refused.
 
 Called by persistent Tasks (`spark.compile.persistent_buckets`) for each bucket of keys, and by queries for
 states (`spark.state.state_query`). Source: Apache Gearpump's MonoidState (left and right part) and
@@ -44,19 +45,17 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from drivetrain.api.persistent import Codec
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.state.key_timers import KeyTimers
-from drivetrain.core.state.paged_state import PagedState
+from drivetrain.core.state.state_layer import GONE, Layer
 from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
-from drivetrain.errors import InputError, InternalError, UserError
+from drivetrain.core.state.stored_form import StoredForm
+from drivetrain.errors import InputError, InternalError
 
 S = TypeVar("S")
 
 _MAGIC: Final = b"dts1"
 _FRAME: Final = struct.Struct("<4sII")
-_IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None)})
-_GONE: Final[Any] = object()
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,13 @@ class Picture:
     """The step to an exact checkpoint state as of `at_ms`: the encoded previous values of the keys that
     changed.
 
-    None: the key did not exist.
+    None: the key did not exist. `version` of the Task has encoded them; `is_coded`: with a codec of its own.
     """
 
     at_ms: int
     before: Mapping[Span, Mapping[bytes, bytes | None]]
+    version: int = 1
+    is_coded: bool = False
 
 
 class TwoStates(Generic[S]):
@@ -87,8 +88,8 @@ class TwoStates(Generic[S]):
         self.timers = KeyTimers()
         """The timers of the keys, kept with their states."""
         self._is_timeless: Final = rules.window is None and rules.step_ms is None
-        self._checkpoint: dict[Span, _Layer[S]] = {}
-        self._panes: dict[int, dict[Span, _Layer[S]]] = {}
+        self._checkpoint: dict[Span, Layer[S]] = {}
+        self._panes: dict[int, dict[Span, Layer[S]]] = {}
         if saved is not None:
             self._take(saved)
 
@@ -100,7 +101,7 @@ class TwoStates(Generic[S]):
         if self._is_timeless:
             layer = self._layer(EVER, ts_ms)
             state = layer.get(key)
-            layer.put(key, monoid.add(monoid.zero() if state is _GONE else state, message))
+            layer.put(key, monoid.add(monoid.zero() if state is GONE else state, message))
             self.changed[EVER, key] = None
             return
         for span in self.rules.spans(ts_ms):
@@ -110,7 +111,7 @@ class TwoStates(Generic[S]):
             is_late = is_late or self._missed(ts_ms)
             layer = self._layer(span, ts_ms)
             state = layer.get(key)
-            layer.put(key, monoid.add(monoid.zero() if state is _GONE else state, message))
+            layer.put(key, monoid.add(monoid.zero() if state is GONE else state, message))
             self.changed[span, key] = None
         self.late += is_late
 
@@ -123,19 +124,19 @@ class TwoStates(Generic[S]):
             self.late += messages
         layer = self._layer(span, ts_ms)
         state = layer.get(key)
-        layer.put(key, part if state is _GONE else self.rules.monoid.plus(state, part))
+        layer.put(key, part if state is GONE else self.rules.monoid.plus(state, part))
         self.changed[span, key] = None
 
     def _missed(self, ts_ms: int) -> bool:
         return self.rules.step_ms is not None and ts_ms < self.checkpoint_ms
 
-    def _layer(self, span: Span, ts_ms: int) -> _Layer[S]:
+    def _layer(self, span: Span, ts_ms: int) -> Layer[S]:
         at = self._checkpoint
         if self.rules.step_ms is not None:
             # A late message must not change an existing picture: it goes into the pane of the next one.
             at = self._panes.setdefault(max(self.rules.pane(ts_ms), self.checkpoint_ms), {})
         if span not in at:
-            at[span] = _Layer(self.rules.codec)
+            at[span] = Layer(self.rules.codec)
         return at[span]
 
     # -- states --------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class TwoStates(Generic[S]):
         if span != EVER and span[1] <= self.clock_ms:
             return None
         state = self._joined(key, span)
-        return None if state is _GONE else state
+        return None if state is GONE else state
 
     def items(self) -> Iterator[tuple[Span, bytes, S]]:
         """All current states."""
@@ -159,14 +160,14 @@ class TwoStates(Generic[S]):
         return [span for span in self._spans() if self.get(key, span) is not None]
 
     def _joined(self, key: bytes, span: Span) -> Any:
-        state: Any = _GONE
+        state: Any = GONE
         for layer in self._layers(span):
             part = layer.own(key)
-            if part is not _GONE:
-                state = part if state is _GONE else self.rules.monoid.plus(state, part)
+            if part is not GONE:
+                state = part if state is GONE else self.rules.monoid.plus(state, part)
         return state
 
-    def _layers(self, span: Span) -> list[_Layer[S]]:
+    def _layers(self, span: Span) -> list[Layer[S]]:
         found = [self._checkpoint, *(self._panes[pane] for pane in sorted(self._panes))]
         return [at[span] for at in found if span in at]
 
@@ -220,7 +221,7 @@ class TwoStates(Generic[S]):
         for span, pane in self._panes.pop(at_ms - self.rules.step_ms, {}).items():
             if span != EVER and span[1] <= at_ms:
                 continue  # the window is over by then
-            layer = self._checkpoint.setdefault(span, _Layer(self.rules.codec))
+            layer = self._checkpoint.setdefault(span, Layer(self.rules.codec))
             kept = before[span] = {}
             for key in pane.keys():  # noqa: SIM118 - no dict
                 kept[key] = layer.encoded(key)
@@ -229,25 +230,30 @@ class TwoStates(Generic[S]):
         for span in [span for span in self._checkpoint if span != EVER and span[1] <= at_ms]:
             layer = self._checkpoint.pop(span)
             before[span] = {key: layer.encoded(key) for key in layer.keys()}  # noqa: SIM118 - no dict
-        return Picture(at_ms, before)
+        return Picture(at_ms, before, self.rules.form.version, self.rules.is_coded)
 
     def as_of(self, pictures: Iterable[Picture], key: bytes | None = None) -> dict[tuple[Span, bytes], S]:
         """The checkpoint state before these pictures, of all keys or of one.
 
         They must be all pictures after the requested time, and none before it.
         """
-        found: dict[tuple[Span, bytes], bytes | None] = {}
+        present = self.rules.form.version, self.rules.is_coded
+        found: dict[tuple[Span, bytes], tuple[bytes | None, int, bool]] = {}
         for picture in sorted(pictures, key=lambda p: p.at_ms):
             for span, kept in picture.before.items():
                 wanted = kept.items() if key is None else [(key, kept[key])] if key in kept else []
                 for at, state in wanted:
-                    found.setdefault((span, at), state)
+                    found.setdefault((span, at), (state, picture.version, picture.is_coded))
         for span, layer in self._checkpoint.items():
             for at in layer.keys() if key is None else [key]:
                 if (span, at) not in found:
-                    found[span, at] = layer.encoded(at)
-        decode = self.rules.codec.decode
-        return {group: decode(state) for group, state in found.items() if state is not None}
+                    found[span, at] = layer.encoded(at), *present
+        decoded = self.rules.decoded
+        return {
+            (span, at): decoded(at, state, version, is_coded=is_coded)
+            for (span, at), (state, version, is_coded) in found.items()
+            if state is not None
+        }
 
     # -- as bytes ------------------------------------------------------------------------------------
 
@@ -259,11 +265,12 @@ class TwoStates(Generic[S]):
     def saved(self) -> bytes:
         """All of it as bytes; only changed pages are encoded again."""
         layers: list[tuple[int | None, Span, bytes]] = []
-        parts: list[tuple[int | None, dict[Span, _Layer[S]]]] = [(None, self._checkpoint)]
+        parts: list[tuple[int | None, dict[Span, Layer[S]]]] = [(None, self._checkpoint)]
         for at, spans in parts + sorted(self._panes.items()):
             layers += [(at, span, spans[span].saved()) for span in sorted(spans)]
         head = _Head(
-            self.rules.signature,
+            *self.rules.form,
+            self.rules.is_coded,
             self.clock_ms,
             self.checkpoint_ms,
             self.newest_picture_ms,
@@ -274,20 +281,16 @@ class TwoStates(Generic[S]):
 
     def _take(self, saved: bytes) -> None:
         head, body = _unframed(saved, _Head, "the state of a bucket of keys")
-        if head.signature != self.rules.signature:
-            raise UserError(
-                "the declaration of the state has changed",
-                expected=self.rules.signature,
-                got=head.signature,
-                remedy="restore the earlier declaration, or start over with --fresh",
-            )
+        self.rules.require_readable(StoredForm(head.content, head.rules, head.version))
         self.clock_ms, self.checkpoint_ms = head.clock_ms, head.checkpoint_ms
         self.newest_picture_ms = head.newest_picture_ms
         self.timers = KeyTimers(head.timers)
         at = 0
         for pane, start, end, size in head.layers:
             into = self._checkpoint if pane is None else self._panes.setdefault(pane, {})
-            into[start, end] = _Layer(self.rules.codec, body[at : at + size])
+            layer = into[start, end] = Layer(self.rules.codec, body[at : at + size])
+            if head.version != self.rules.form.version:
+                layer.migrate(self.rules, head.version, is_coded=head.is_coded)
             at += size
 
     def check(self) -> None:
@@ -301,54 +304,11 @@ class TwoStates(Generic[S]):
             raise InternalError(f"two states, invariant 3: {sorted(self._checkpoint)} at {self.clock_ms} ms")
 
 
-class _Layer(Generic[S]):
-    """States by key: a state is decoded when it is read, and encoded again when it was put."""
-
-    def __init__(self, codec: Codec[S], saved: memoryview | None = None) -> None:
-        self._codec: Final = codec
-        self._paged: Final = PagedState(saved)
-        self._decoded: dict[bytes, Any] = {}
-        self._put: set[bytes] = set()
-
-    def get(self, key: bytes) -> Any:
-        """The state of a key in this layer, or `_GONE`."""
-        if key in self._decoded:
-            return self._decoded[key]
-        encoded = self._paged.get(key)
-        state = self._decoded[key] = _GONE if encoded is None else self._codec.decode(encoded)
-        return state
-
-    def own(self, key: bytes) -> Any:
-        """The state of a key for a caller that may change it, or `_GONE`."""
-        state = self.get(key)
-        if state is _GONE or type(state) in _IMMUTABLE:
-            return state
-        return self._codec.decode(self._codec.encode(state))
-
-    def put(self, key: bytes, state: S) -> None:
-        self._decoded[key] = state
-        self._put.add(key)
-
-    def encoded(self, key: bytes) -> bytes | None:
-        if key in self._put:
-            return self._codec.encode(self._decoded[key])
-        return self._paged.get(key)
-
-    def keys(self) -> list[bytes]:
-        return list(dict.fromkeys([*self._paged.keys(), *sorted(self._put)]))
-
-    def saved(self) -> bytes:
-        for key in sorted(self._put):
-            self._paged[key] = self._codec.encode(self._decoded[key])
-        self._put.clear()
-        return self._paged.saved()
-
-
-# -- bytes ------------------------------------------------------------------------------------------------
-
-
 class _Head(msgspec.Struct, array_like=True):
-    signature: str
+    content: str
+    rules: str
+    version: int
+    is_coded: bool
     clock_ms: int
     checkpoint_ms: int
     newest_picture_ms: int
@@ -359,6 +319,8 @@ class _Head(msgspec.Struct, array_like=True):
 class _Kept(msgspec.Struct, array_like=True):
     at_ms: int
     before: list[tuple[int, int, dict[bytes, bytes | None]]]
+    version: int
+    is_coded: bool
 
 
 H = TypeVar("H")
@@ -367,13 +329,15 @@ H = TypeVar("H")
 def encoded_picture(picture: Picture) -> bytes:
     """Encode a picture."""
     before = [(span[0], span[1], dict(kept)) for span, kept in sorted(picture.before.items())]
-    return _framed(msgspec.msgpack.encode(_Kept(picture.at_ms, before)), ())
+    kept = _Kept(picture.at_ms, before, picture.version, picture.is_coded)
+    return _framed(msgspec.msgpack.encode(kept), ())
 
 
 def decoded_picture(encoded: bytes) -> Picture:
     """Decode a picture; raises InputError for damaged bytes."""
     kept, _ = _unframed(encoded, _Kept, "a picture of states")
-    return Picture(kept.at_ms, {(start, end): before for start, end, before in kept.before})
+    before = {(start, end): before for start, end, before in kept.before}
+    return Picture(kept.at_ms, before, kept.version, kept.is_coded)
 
 
 def _framed(head: bytes, body: Iterable[bytes]) -> bytes:

@@ -6,6 +6,8 @@ Called by `persistent`, and by readers of stored states (`spark.state.state_quer
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -13,13 +15,33 @@ from pyspark import cloudpickle
 
 from drivetrain.api.operations import Process
 from drivetrain.core.state.state_rules import StateRules
+from drivetrain.core.state.stored_form import StoredForm
 
 
 def rules_of(operation: Process) -> StateRules[Any]:
     """The rules for the states of a persistent Task."""
     assert operation.persistent is not None
-    state = operation.persistent.state
-    return StateRules(state.monoid, state.codec or PlainCodec(), str(state), state.step_ms, state.window)
+    declared, state = operation.persistent, operation.persistent.state
+    form = StoredForm(declared.content_text, declared.rules_text, declared.version)
+    return StateRules(
+        state.monoid,
+        state.codec or PlainCodec(),
+        form,
+        state.step_ms,
+        state.window,
+        is_coded=state.codec is not None,
+        migrate=None if declared.migrate is None else _Migration(declared.migrate),
+    )
+
+
+@dataclass(frozen=True)
+class _Migration:
+    """Calls a Task's `migrate` with a state of an older version, or with its bytes if they were coded."""
+
+    migrate: Callable[[int, Any], Any]
+
+    def __call__(self, version: int, is_coded: bool, encoded: bytes) -> Any:
+        return self.migrate(version, encoded if is_coded else PlainCodec().decode(encoded))
 
 
 class PlainCodec:
