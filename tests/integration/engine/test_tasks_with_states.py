@@ -12,9 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at, ms
 
-from drivetrain import Application, KeyedTask, ListState, MapState, ValueState, sources, state, timestamp
+from drivetrain import (
+    Application,
+    KeyedTask,
+    ListState,
+    MapState,
+    ValueState,
+    sources,
+    start,
+    state,
+    timestamp,
+)
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.runtime.checkpoints.savepoint_manifest import read_manifest
+from drivetrain.spark.entry_points import savepoint
 
 TTL, DELAY = 4_000, 3_000
 Event = tuple[int, str, int]
@@ -103,7 +115,9 @@ def wanted(made: list[Event]) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-def application(drive: Harness, made: list[Event], task: type[Recent] = Recent) -> Application:
+def application(
+    drive: Harness, made: list[Event], task: type[Recent] = Recent, *, watch: bool = False
+) -> Application:
     """Reads a file in each batch."""
     directory: Path = drive.directory / "in"
     directory.mkdir(exist_ok=True)
@@ -113,9 +127,40 @@ def application(drive: Harness, made: list[Event], task: type[Recent] = Recent) 
         columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)]
         pq.write_table(pa.table(columns, names=["ts", "key", "n", "ms"]), directory / f"{i:03}.parquet")
     app = Application("recent")
-    read = app.read(sources.parquet(directory, event_time="ts", max_disorder="2 s"), name="read")
+    read = app.read(sources.parquet(directory, event_time="ts", max_disorder="2 s", watch=watch), name="read")
     drive.sink(read.process(task, name="recent").with_columns(ts=timestamp()))
     return app
+
+
+def test_a_running_application_refuses_another_version_of_a_task(drive: Harness) -> None:
+    made = events(3)
+    with start(application(drive, made, watch=True), drive.config()) as running:
+        running.wait_clock(at(30_000), "2 min")
+        with pytest.raises(UserError, match="cannot take these changes") as refused:
+            running.update(application(drive, made, RecentLater, watch=True), "2 min")
+        assert "the states of recent are migrated when it is run again" in str(refused.value)
+        assert running.version == 1
+    running.wait()
+
+
+def test_an_application_continues_from_a_savepoint_with_a_newer_version_of_a_task(drive: Harness) -> None:
+    made, config = events(3), {"checkpoint__mode": "on", "checkpoint__interval": "100 ms"}
+    left = [4]
+
+    def die(at_point: CrashPoint) -> None:
+        left[0] -= at_point is CrashPoint.BEFORE_COMMIT
+        if left[0] == 0:
+            raise RuntimeError("died")
+
+    with armed(die), pytest.raises(Exception, match="died"):
+        drive.run(application(drive, made), run__max_batch_bytes="1 KiB", **config)
+    place = Path(savepoint("recent", drive.directory / "saved", drive.config(**config)))
+    assert read_manifest(place).record.fragments["recent"].batch_id > 0
+    elsewhere = Harness(drive.directory / "elsewhere")
+    with pytest.raises(UserError, match="cannot be migrated from version 1"):
+        elsewhere.run(application(drive, made, Unmigrated), from_savepoint=place, **config)
+    elsewhere.run(application(drive, made, RecentLater), from_savepoint=place, **config)
+    assert found(drive) == wanted(made)
 
 
 def found(drive: Harness) -> list[tuple[Any, ...]]:
