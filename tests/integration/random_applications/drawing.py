@@ -157,7 +157,7 @@ class Drawing:
                 if isinstance(step, Window) and self._is_loose(step) and self.draw.random() < 0.7:
                     self._add(Late(inputs=(len(self.facts) - 1,)))
                 elif isinstance(step, Window) and self._has_early(step):
-                    self._add(Early(inputs=(len(self.facts) - 1,)))
+                    self._add(Early(inputs=(len(self.facts) - 1,), every_ms=300 if self._is_odd else 0))
         return self._figured(replace(self.recipe, sinks=self._sinks()))
 
     def _add(self, step: Step) -> None:
@@ -326,7 +326,7 @@ class Drawing:
             how = "timers"
         if how in ("windows", "timers") and self._one_of(3) == 1:
             kind: Any = "pauses" if how == "windows" else "earlier"
-            return Keyed(inputs=(first,), cut=cut, how=kind, span_ms=size)
+            return Keyed(inputs=(first,), cut=cut, how=kind, span_ms=size, migrates=self._is_odd)
         if how != "asked" and self._one_of(3) == 2 and self.key_type != "double":
             # Text decides among equal timestamps, and 0.0 is another text than -0.0.
             matched: Any = ("pair", "absent", "repeated")[self._one_of(9) // 3]

@@ -9,6 +9,8 @@ from .recipe import Facts, Recipe, Sink, facts_of
 
 DATABASE = "RANDOM_APPLICATIONS_DATABASE"
 """The environment variable with the address of a PostgreSQL database."""
+LIFE = "RANDOM_APPLICATIONS_LIFE"
+"""The environment variable with the number of a life, which is the version of Tasks that migrate."""
 HEAD = '''"""Random application {seed}. It writes its inputs beside itself; run it with:
 
 drivetrain run FILE{sets}
@@ -16,6 +18,7 @@ drivetrain run FILE{sets}
 
 import gzip
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterable
@@ -31,6 +34,7 @@ from drivetrain import State, Task, To, ValueState
 from drivetrain import agg, col, lit, partitioners, patterns, sinks, sources, timestamp, windows
 
 HERE = Path(__file__).with_suffix("")
+LIFE = int(os.environ.get("{life}", "1"))
 
 
 def at(us):
@@ -43,7 +47,7 @@ def program_of(recipe: Recipe) -> str:
     """The application as a program; a database and a broker are where environment variables say."""
     facts = facts_of(recipe)
     sets = "".join(f' --set {key}="{value}"' for key, value in recipe.sets)
-    lines = [HEAD.format(seed=recipe.seed, sets=sets), *prelude_lines(recipe)]
+    lines = [HEAD.format(seed=recipe.seed, sets=sets, life=LIFE), *prelude_lines(recipe)]
     for i, source in enumerate(recipe.sources):
         lines += writer_lines(recipe, i, source)
     lines.append(f'app = Application("random-{recipe.seed}", delivery="{recipe.delivery}")')

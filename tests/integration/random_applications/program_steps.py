@@ -111,7 +111,8 @@ def step_lines(  # noqa: C901 - one case for each kind of step
         case Early():
             window = recipe.step(step.inputs[0])
             assert isinstance(window, Window)
-            return [f's{i} = w{step.inputs[0]}.early.select({_columns(window, kind)}, n="n")']
+            early = f'early_every("{step.every_ms} ms")' if step.every_ms else "early"
+            return [f's{i} = w{step.inputs[0]}.{early}.select({_columns(window, kind)}, n="n")']
         case Late():
             return [f's{i} = w{step.inputs[0]}.late.select("key", "n")']
         case Deduplicate():

@@ -151,7 +151,9 @@ class Late(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Early(Step):
-    """The counts so far of the window that is its input."""
+    """The counts so far of the window that is its input, after each batch or once in `every_ms`."""
+
+    every_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +187,8 @@ class Keyed(Step):
 
     how: Literal["earlier", "pauses"]
     span_ms: int
+    migrates: bool = False
+    """Whether each life has a version of the Task of its own, which keeps numbers or text in turn."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from drivetrain.errors import UnavailableError
 
 from .checking import differences
 from .model import dead_letters, streams_of
-from .program import program_of
+from .program import LIFE, program_of
 from .recipe import Persistent, Recipe
 from .values import same
 
@@ -57,6 +57,12 @@ class Crashes:
     def __init__(self, points: tuple[tuple[str, int], ...]) -> None:
         self._left = [(CrashPoint(point), time) for point, time in points]
         self.story: list[str] = []
+        self.lives = 0
+
+    def begin_life(self) -> None:
+        """Let the application that is loaded next know that it is another life."""
+        self.lives += 1
+        os.environ[LIFE] = str(self.lives)
 
     def __call__(self, point: CrashPoint) -> None:
         if not self._left or point is not self._left[0][0]:
@@ -113,6 +119,7 @@ def failure_of(recipe: Recipe, folder: Path, name: str, killed: Sequence[str] = 
     """
     crashes = Crashes(recipe.crashes)
     crashes.story += killed
+    crashes.lives = len(killed)
     try:
         file = written(recipe, folder, name)
         with armed(crashes):
@@ -138,6 +145,7 @@ def config_of(recipe: Recipe, file: Path) -> Config:
 def _bounded(recipe: Recipe, file: Path, crashes: Crashes) -> list[str]:
     config = config_of(recipe, file)
     for _ in range(MOST_RUNS):
+        crashes.begin_life()
         app = load_application(str(file), {})
         try:
             result = drivetrain.run(app, config, Patience())
@@ -157,6 +165,7 @@ def _watched(recipe: Recipe, file: Path, crashes: Crashes) -> list[str]:
     home, config = file.with_suffix(""), config_of(recipe, file)
     for _ in range(MOST_RUNS):
         wrong, patience = ["it did not begin"], Patience()
+        crashes.begin_life()
         try:
             with drivetrain.start(load_application(str(file), {}), config, patience) as running:
                 while running.is_running and not patience.is_over and (wrong := differences(recipe, home)):
@@ -203,7 +212,7 @@ def failure_of_killed(recipe: Recipe, folder: Path, name: str, deaths: list[str]
     killed: list[str] = []
     alive = replace(recipe, crashes=())
     for run, point in enumerate(f"{point}:{nth}" for point, nth in recipe.crashes):
-        process = _process(recipe, file, {VARIABLE: point})
+        process = _process(recipe, file, {VARIABLE: point, LIFE: str(len(killed) + 1)})
         try:
             output = process.communicate(timeout=SILENT_S if recipe.watched else KILLED_S)[0].decode()
         except subprocess.TimeoutExpired:

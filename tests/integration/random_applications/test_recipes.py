@@ -29,9 +29,11 @@ from .model_windows import as_of, earlier_counts, pauses
 from .program import program_of
 from .recipe import (
     Deduplicate,
+    Early,
     Facts,
     Filter,
     Join,
+    Keyed,
     Late,
     Match,
     Recipe,
@@ -93,6 +95,11 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
     assert {("Task", how) for how in ("each", "batch", "outputs", "ticks", "totals")} <= steps
     assert {("Persistent", how) for how in ("each", "windows", "changes", "asked", "timers")} <= steps
     assert {("Keyed", how) for how in ("earlier", "pauses")} <= steps
+    assert {step.migrates for made in known for step in made.steps if isinstance(step, Keyed)} == {
+        True,
+        False,
+    }
+    assert {step.every_ms for made in known for step in made.steps if isinstance(step, Early)} == {0, 300}
     assert {("Match", how) for how in ("pair", "absent", "repeated")} <= steps
     matched = [step for made in known for step in made.steps if isinstance(step, Match)]
     assert {step.overlapping for step in matched} == {True, False}
