@@ -15,7 +15,7 @@ from typing import Any
 
 from drivetrain.console import openapi
 from drivetrain.console.access.roles import Role
-from drivetrain.console.routes.route import V1
+from drivetrain.console.route import V1
 from drivetrain.console.routes.table import ROUTES
 
 ROOT = Path(__file__).parents[1]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from nightly_run import is_nightly
 from object_store import ENVIRONMENT, S3Server
 from postgres_server import PostgresServer
 
@@ -33,7 +34,7 @@ TOGETHER = {"tests/simulation/": None, "tests/integration/kafka/": "kafka", "tes
 settings.register_profile(
     "check",
     deadline=None,
-    derandomize="DRIVETRAIN_SEEDS" not in os.environ,
+    derandomize=not is_nightly(),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("check")
@@ -77,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave tests of the nightly run to it."""
     marker = item.get_closest_marker("nightly")
-    if marker is not None and "DRIVETRAIN_SEEDS" not in os.environ:
+    if marker is not None and not is_nightly():
         pytest.skip(f"for the nightly run: {marker.args[0]}")
 
 

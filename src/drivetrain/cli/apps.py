@@ -5,12 +5,12 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, connected
 from drivetrain.config.references import shown
 from drivetrain.core.figures import show_clock
@@ -42,8 +42,7 @@ def apps_command(
         applications = client.applications()
         workers = client.workers()
     if as_json:
-        json.dump({"applications": [line_as_data(view, workers) for view in applications]}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({"applications": [line_as_data(view, workers) for view in applications]}, sys.stdout)
         return
     show_applications(applications, workers, Console())
 

@@ -1,6 +1,7 @@
-"""Converts records to plain data for `--json`: every field by its name.
+"""Converts records to plain data for `--json`, every field by its name, and prints it.
 
-Why: messages are encoded as arrays, and some records are dataclasses, but readers of JSON need names.
+Why: messages are encoded as arrays, and some records are dataclasses, but readers of JSON need names. A
+command prints one document, and ends its line.
 
 Called by the commands that print JSON.
 """
@@ -8,9 +9,10 @@ Called by the commands that print JSON.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -26,3 +28,9 @@ def as_data(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [as_data(one) for one in value]
     return value.value if isinstance(value, Enum) else value
+
+
+def print_json(data: Any, output: TextIO, default: Callable[[Any], Any] | None = None) -> None:
+    """Write `data` as one line of JSON; `default` converts values that JSON has no type for."""
+    json.dump(data, output, default=default)
+    output.write("\n")

@@ -5,7 +5,6 @@ Called by `drivetrain update` and `drivetrain rollback`, and by `graph_edit`.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 import typer
 
 from drivetrain.api.durations import milliseconds
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.comparison import Comparison, show_comparison
 from drivetrain.core.change.change_stages import with_durations
 from drivetrain.core.change.graph_version import GraphVersion, Made
@@ -231,8 +231,7 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
                 "clock_ms": state.clock_ms,
                 "stages": with_durations(state.stages),
             }
-        json.dump({**compared.as_dict(), "change": change}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({**compared.as_dict(), "change": change}, sys.stdout)
     elif state is not None:
         print_line(_in_words(state))
 

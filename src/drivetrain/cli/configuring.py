@@ -6,13 +6,13 @@ Called by `update`. Needs no Java.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import connected_by
 from drivetrain.cli.comparison import in_force_of
 from drivetrain.config import Config
@@ -61,8 +61,7 @@ def configure(
     change = _changed_in_cluster if in_cluster else _changed_here
     app_id, changed = change(app, values, restored, config)
     if as_json:
-        json.dump({"application": app_id, "changed": msgspec.to_builtins(changed)}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({"application": app_id, "changed": msgspec.to_builtins(changed)}, sys.stdout)
         return
     for value in changed:
         print_line(f"{value.name}: {value.before} → {value.after}, from the next batch on")

@@ -5,7 +5,6 @@ Called by `cli.main`; `cli.show` prints the same sentences.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +13,7 @@ import typer
 
 from drivetrain.cli.application_seen import look_at, without_leader
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.as_data import as_data
+from drivetrain.cli.as_data import as_data, print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.core.diagnosis.diagnosis import diagnose, in_short
 from drivetrain.core.diagnosis.finding import Finding, Severity
@@ -50,8 +49,7 @@ def explain_command(
             "in_short": in_short(situation, findings),
             "findings": findings_as_data(findings),
         }
-        json.dump(data, sys.stdout)
-        sys.stdout.write("\n")
+        print_json(data, sys.stdout)
     else:
         shown = Console()
         shown.print(Text.assemble((app_id, "bold"), f": {in_short(situation, findings)}"))

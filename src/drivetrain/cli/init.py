@@ -8,7 +8,6 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -19,6 +18,7 @@ from typing import Annotated, Final
 import typer
 
 from drivetrain.cli.arguments import JsonOption
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.project_files import project_files
 from drivetrain.errors import OutputError, UserError
 from drivetrain.terminal import print_line
@@ -42,8 +42,7 @@ def init_command(
     made = make_project(name, into)
     if as_json:
         files = [str(file.relative_to(made)) for file in sorted(made.rglob("*")) if file.is_file()]
-        json.dump({"application": name, "directory": str(made), "files": files}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({"application": name, "directory": str(made), "files": files}, sys.stdout)
         return
     print_line(
         f"made {made}\n\n"

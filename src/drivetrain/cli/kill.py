@@ -5,7 +5,6 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Final
 
@@ -13,6 +12,7 @@ import typer
 
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.terminal import print_line
 
@@ -36,8 +36,7 @@ def kill_command(
         if wait:
             client.wait_gone(view.app_id, _GONE)
     if as_json:
-        json.dump(view_as_data(view, ()), sys.stdout)
-        sys.stdout.write("\n")
+        print_json(view_as_data(view, ()), sys.stdout)
         return
     print_line(
         f"{view.app_id} is killed"

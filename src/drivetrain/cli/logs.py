@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.terminal import print_line
 
@@ -44,8 +45,7 @@ def logs_command(
         if not follow:
             pieces = client.logs(app, process, max_bytes=kib * 1024)
             if as_json:
-                json.dump({"logs": [_as_data(piece) for piece in pieces]}, sys.stdout)
-                sys.stdout.write("\n")
+                print_json({"logs": [_as_data(piece) for piece in pieces]}, sys.stdout)
             else:
                 show_pieces(pieces, prefixed=process is None)
             return

@@ -9,7 +9,6 @@ Called by `cli.main`.
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Annotated, Final
 
 import typer
@@ -25,6 +24,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, is_of_cluster, with_masters
 from drivetrain.cli.cluster_versions import compared_in_cluster
 from drivetrain.cli.comparison import Comparison, compare, names_file, show_comparison
@@ -101,8 +101,7 @@ def plan_command(
             write_picture(picture, draw(plan) if compared is None else _drawn(compared))
         if as_json:
             data = plan.as_dict()
-            json.dump(data if compared is None else {**data, "against": compared.as_dict()}, output)
-            output.write("\n")
+            print_json(data if compared is None else {**data, "against": compared.as_dict()}, output)
     if not as_json:
         if compared is None:
             show_plan(plan, Console())

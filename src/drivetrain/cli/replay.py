@@ -5,7 +5,6 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -14,6 +13,7 @@ import typer
 from drivetrain.api.moments import moment_ms
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.core.figures import show_clock
 from drivetrain.terminal import print_line
@@ -55,8 +55,7 @@ def replay_command(
             app = before.app_id
         view = client.replay(app, from_ms)
     if as_json:
-        json.dump(view_as_data(view, ()), sys.stdout)
-        sys.stdout.write("\n")
+        print_json(view_as_data(view, ()), sys.stdout)
         return
     print_line(
         f"{view.app_id} is replayed from {show_clock(from_ms)} UTC; "

@@ -5,11 +5,11 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import sys
 
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.terminal import print_line
 
@@ -26,7 +26,6 @@ def restart_command(
     with connected(sets, config_file, masters, console) as client:
         view = client.restart(app)
     if as_json:
-        json.dump(view_as_data(view, ()), sys.stdout)
-        sys.stdout.write("\n")
+        print_json(view_as_data(view, ()), sys.stdout)
         return
     print_line(f"{view.app_id} starts again; `drivetrain show {view.app_id} --watch` shows how it goes")

@@ -11,7 +11,6 @@ Called by `cli.main`. The exit codes are listed there.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +30,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.engine import Engine, spark_engine
 from drivetrain.cli.failure import error_as_data
 from drivetrain.cli.run_summary import result_as_data, show_summary
@@ -151,11 +151,9 @@ def _run_for_json(
             given = parse_sets(sets, state_dir)
             result, exit_code = run_file(file, given, config_file, live=sys.stderr.isatty(), **options)
         except DrivetrainError as error:
-            json.dump({"outcome": "failed", "error": error_as_data(error)}, output)
-            output.write("\n")
+            print_json({"outcome": "failed", "error": error_as_data(error)}, output)
             raise
-        json.dump(result_as_data(result), output)
-        output.write("\n")
+        print_json(result_as_data(result), output)
     return exit_code
 
 

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption, load_config
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -81,8 +82,7 @@ def savepoint_command(
             "bytes": manifest.bytes,
             "files": len(manifest.files),
         }
-        json.dump(data, sys.stdout)
-        sys.stdout.write("\n")
+        print_json(data, sys.stdout)
         return
     print_line(
         f"{written}\n  checkpoint {manifest.record.txid} of {manifest.app_id}: "

@@ -5,7 +5,6 @@ Called by `cli.main`. Needs no Java.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -21,6 +20,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.changing import YesOption, ask
 from drivetrain.cli.cluster_access import AppArgument, is_of_cluster
 from drivetrain.cli.comparison import in_force_of
@@ -70,8 +70,7 @@ def scale_command(
     ask_to_scale(rundir, fragment, partitions)
     state = require_scaled(wait_scaled(lambda: asked_state(rundir), wait_s))
     if as_json:
-        json.dump({"application": rundir.app_id, "scaling": msgspec.to_builtins(state)}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({"application": rundir.app_id, "scaling": msgspec.to_builtins(state)}, sys.stdout)
     else:
         print_line(state.in_words)
 

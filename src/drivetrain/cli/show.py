@@ -5,7 +5,6 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +13,7 @@ import typer
 from drivetrain.cli.application_seen import look_at
 from drivetrain.cli.apps import STATE_STYLES, view_as_data, workers_of
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
-from drivetrain.cli.as_data import as_data
+from drivetrain.cli.as_data import as_data, print_json
 from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.channel_view import channels_of, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
@@ -78,8 +77,7 @@ def show_command(
             "status": None if seen.status is None else status_as_data(seen.status),
             "findings": findings_as_data(seen.findings),
         }
-        json.dump(data, sys.stdout)
-        sys.stdout.write("\n")
+        print_json(data, sys.stdout)
         return
     show_application(seen.view, seen.status, seen.workers, Console(), seen.findings)
 

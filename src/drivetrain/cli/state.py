@@ -22,6 +22,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import ConsoleOption, with_masters
 from drivetrain.cli.console_reads import is_through_console, read_states, show_states, states_as_data
 from drivetrain.cli.standard_output import standard_output_reserved
@@ -73,8 +74,7 @@ def state_command(
         states = state(app, processor, config)
         found, at = found_states(states, key, at)
         if as_json:
-            json.dump(as_data(states, found, at), output, default=str)
-            output.write("\n")
+            print_json(as_data(states, found, at), output, default=str)
             return
     show(states, found, at, limit, Console(file=sys.stdout))
 

@@ -9,7 +9,6 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from drivetrain.cli.arguments import (
     SetOption,
     load_config,
 )
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.cluster_progress import result_of
@@ -169,5 +169,4 @@ def _result(end: End, submission: Submission) -> RunResult | None:
 
 
 def _write(output: TextIO, data: Mapping[str, Any]) -> None:
-    json.dump(data, output)
-    output.write("\n")
+    print_json(data, output)

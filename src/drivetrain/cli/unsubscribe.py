@@ -5,7 +5,6 @@ Called by `cli.main`. Needs no Java.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.runtime.control_requests import ask_to_unsubscribe
 from drivetrain.runtime.find_application import directory_of
@@ -48,7 +48,6 @@ def unsubscribe_command(
     name, _, source = reader.partition("/")
     number = ask_to_unsubscribe(rundir, name, source or None)
     if as_json:
-        json.dump({"version": number, "reader": name, "source": source or None}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({"version": number, "reader": name, "source": source or None}, sys.stdout)
     else:
         print_line(f"version {number} keeps nothing for {reader}")

@@ -6,7 +6,6 @@ Called by `cli.main`. Needs no Spark.
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -87,8 +87,7 @@ def versions_command(
         return
     if as_json:
         data = {"versions": [one.as_data() for one in known], "scalings": msgspec.to_builtins(scalings)}
-        json.dump(data, sys.stdout)
-        sys.stdout.write("\n")
+        print_json(data, sys.stdout)
         return
     show_versions(known, Console())
     for scaled in scalings:
@@ -102,8 +101,7 @@ def _show_between(
     if picture is not None:
         between_versions.draw(of, picture)
     if as_json:
-        json.dump(between_versions.as_data(of), sys.stdout)
-        sys.stdout.write("\n")
+        print_json(between_versions.as_data(of), sys.stdout)
     else:
         between_versions.show(of, picture, Console())
 

@@ -8,7 +8,6 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Final
 
@@ -17,6 +16,7 @@ import typer
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.core.figures import show_clock
 from drivetrain.terminal import print_line
@@ -52,7 +52,6 @@ def wait_command(
             clock_ms = client.wait_clock(app, clock, timeout)
             text, data = f"the clock is at {show_clock(clock_ms)}", {"clock_ms": clock_ms}
     if as_json:
-        json.dump(data, sys.stdout)
-        sys.stdout.write("\n")
+        print_json(data, sys.stdout)
         return
     print_line(text)

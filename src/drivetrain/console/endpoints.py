@@ -32,7 +32,7 @@ from starlette.staticfiles import StaticFiles
 from drivetrain.console.access.roles import Caller, Role
 from drivetrain.console.answers.problem import Problem
 from drivetrain.console.problems import RequestError, headers_of, problem_of, unexpected
-from drivetrain.console.routes.route import Call, Reply, Route
+from drivetrain.console.route import Call, Reply, Route
 from drivetrain.console.routes.table import ROUTES
 from drivetrain.console.services import Services
 from drivetrain.errors import DrivetrainError, InternalError

@@ -15,7 +15,7 @@ import msgspec
 
 from drivetrain.console.access.roles import Role
 from drivetrain.console.answers.problem import Problem
-from drivetrain.console.routes.route import Route
+from drivetrain.console.route import Route
 from drivetrain.version import VERSION
 
 _REFERENCE: Final = "#/components/schemas/{name}"

@@ -15,13 +15,14 @@ import pytest
 from money import WRONG, Query, Reader, Run, of_postgresql, of_sqlite, run_here
 
 from drivetrain.core.job.run_progress import RunOutcome
+from nightly_run import is_nightly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from postgres_server import PostgresServer
 
-NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
+NIGHTLY = is_nightly()
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "1"))
 KILLS = 20 if NIGHTLY else 1
 TRANSFERS = 16_000 if NIGHTLY else 600

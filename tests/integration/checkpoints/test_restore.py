@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections import Counter
@@ -17,6 +16,7 @@ from drivetrain import Application, agg, sources, windows
 from drivetrain.core.job.run_progress import NoticeGiven, ProgressEvent, RunOutcome
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.checkpoints.restoring import DAMAGED
+from nightly_run import is_nightly
 
 SECOND = 1000
 SMALL = {"run__max_batch_rows": "40"}  # so many batches that a checkpoint is made long before the end
@@ -113,7 +113,7 @@ def delete_state(fragment: Path) -> None:
 
 
 DAMAGES = [delete_checkpoint]  # and `truncate_state` in the test behind this one
-if "DRIVETRAIN_SEEDS" in os.environ:
+if is_nightly():
     DAMAGES += [truncate_state, delete_commits, flip_state, delete_state]
 
 

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from drivetrain.cluster.messages.applications import ApplicationState
+from nightly_run import is_nightly
 from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 pytestmark = pytest.mark.timeout(1800)
@@ -173,10 +174,10 @@ def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: 
         assert (place / "raised").exists()
         kill_an_executor(cluster, app_id, gates)
         kill_the_application_master(cluster, app_id, gates)
-        if "DRIVETRAIN_SEEDS" in os.environ:
+        if is_nightly():
             kill_its_worker(cluster, app_id, gates)
         kill_the_leader(cluster, app_id, gates)
-        if "DRIVETRAIN_SEEDS" in os.environ:
+        if is_nightly():
             freeze_the_leader(cluster, app_id, gates)
             kill_two_of_three_masters(cluster, app_id, gates)
             kill_all_masters(cluster, app_id, gates)

@@ -34,12 +34,13 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.find_application import directory_of
 from drivetrain.spark.state.state_query import States
+from nightly_run import is_nightly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLS = 3 if "DRIVETRAIN_SEEDS" in os.environ else 1
-BATCH = "1 KiB" if "DRIVETRAIN_SEEDS" in os.environ else "4 KiB"
+KILLS = 3 if is_nightly() else 1
+BATCH = "1 KiB" if is_nightly() else "4 KiB"
 """So that there are always batches left to kill."""
 pytestmark = pytest.mark.timeout(600)
 MINUTE = 60_000

@@ -24,8 +24,9 @@ from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from nightly_run import is_nightly
 
-KILLS, PARTS, ROWS = (3, 12, 4000) if "DRIVETRAIN_SEEDS" in os.environ else (1, 4, 1600)
+KILLS, PARTS, ROWS = (3, 12, 4000) if is_nightly() else (1, 4, 1600)
 SCHEMA = "ts timestamp, key string, n bigint"
 SECOND = 1000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +20,11 @@ from drivetrain.spark.connector.source import OpenedSource
 from drivetrain.spark.measure import small_batches
 from drivetrain.spark.prepare import fragment
 from drivetrain.spark.run.running_application import RunningApplication
+from nightly_run import is_nightly
 
 SCHEMA = "ts bigint, shard int"
 WAIT = "120 s"
-SILENT_S = 60 if "DRIVETRAIN_SEEDS" in os.environ else 0
+SILENT_S = 60 if is_nightly() else 0
 """For how long a partition is silent: a minute at night, otherwise until windows go on without it."""
 
 

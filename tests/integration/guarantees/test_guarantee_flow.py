@@ -20,8 +20,9 @@ from drivetrain import Application, sinks, sources
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.job.run_progress import FragmentProgressed, ProgressEvent, RunOutcome
 from drivetrain.spark.flow.flow_book import ChannelFullError
+from nightly_run import is_nightly
 
-WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if "DRIVETRAIN_SEEDS" in os.environ else "2"))
+WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if is_nightly() else "2"))
 BATCH_ROWS = 2_000
 WINDOW = {"channel__window_messages": "6_000", "run__max_batch_rows": str(BATCH_ROWS)}
 MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30

@@ -27,9 +27,10 @@ from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome
 from drivetrain.runtime.channel.loss_record import loss_record
 from drivetrain.spark.repair.rerun_batch import LostForGoodError
 from drivetrain.spark.session.offset_log import batch_numbers, committed, entries_after
+from nightly_run import is_nightly
 
 SECOND = 1000
-NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
+NIGHTLY = is_nightly()
 ROWS, PARTS = (3_000, 15) if NIGHTLY else (1_600, 8)
 START_MS = 1_704_067_200_000
 """When the generator begins."""

@@ -23,6 +23,7 @@ from drivetrain.code.application_file import load_application
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.core.replay.replay import ReplayError
 from drivetrain.errors import DrivetrainError
+from nightly_run import is_nightly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +114,7 @@ def test_files_are_replayed_exactly_from_any_moment_again_and_again(drive: Harne
         return app
 
     drive.run(build(), run__max_batch_bytes="14 KiB")
-    for life in (2, 3) if "DRIVETRAIN_SEEDS" in os.environ else (2,):
+    for life in (2, 3) if is_nightly() else (2,):
         from_ms = draw.randrange(100 * SECOND, 500 * SECOND)
         what = f"seed {SEED}, replayed from {from_ms} ms"
         stopped = drive.run(
@@ -163,7 +164,7 @@ def test_what_a_source_said_once_is_replayed_from_its_store(drive: Harness) -> N
     assert result.outcome is RunOutcome.FINISHED
     young = [row for row in data if row[0] >= from_ms]
     assert_life(drive, 2, young, f"seed {SEED + 2}", is_chained=False)
-    if "DRIVETRAIN_SEEDS" in os.environ:
+    if is_nightly():
         nothing = drive.run(build([]), replay_from_ms=10**12)
         assert nothing.outcome is RunOutcome.FINISHED
         assert_life(drive, 3, [], "nothing is that young", is_chained=False)
@@ -194,7 +195,7 @@ def test_the_generator_begins_with_the_first_row_of_the_replay(drive: Harness) -
     result = drive.run(build(), replay_from_ms=850_500)
     assert result.skipped == 0
     assert {ms(r["window_start"]): r["n"] for r in published(drive.out(), 2)} == {800_000: 49, 900_000: 100}
-    if "DRIVETRAIN_SEEDS" in os.environ:
+    if is_nightly():
         assert drive.run(build(), replay_from_ms=10**9).outcome is RunOutcome.FINISHED
         assert published(drive.out(), 3) == []
 

@@ -26,12 +26,13 @@ from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.spark.entry_points import run
+from nightly_run import is_nightly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "11"))
-NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
+NIGHTLY = is_nightly()
 KILLS, MESSAGES = (6, 3000) if NIGHTLY else (1, 1500)
 
 APPLICATION = """

@@ -23,9 +23,10 @@ from drivetrain.connectors.outbox import Outbox, PreparedBatch
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.segments import write_segment
+from nightly_run import is_nightly
 
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "7"))
-NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
+NIGHTLY = is_nightly()
 COMMIT_KILLS = 10 if NIGHTLY else 1
 BATCHES_A_KILL, ROWS = 6, 50
 """So that there is always something left to kill."""

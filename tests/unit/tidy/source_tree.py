@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -86,8 +87,27 @@ def _imported(module: Module, known: dict[str, Module]) -> Iterator[str]:
 
 
 def circles() -> list[list[str]]:
-    """The strongly connected parts of the import graph that have several modules (Tarjan)."""
-    graph = imports()
+    """The modules that import each other, directly or through others."""
+    return _circles(imports())
+
+
+def folder_circles() -> dict[str, set[str]]:
+    """By package, those of its packages and modules that import each other, each with all that is in it."""
+    graphs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for name, others in imports().items():
+        for other in others:
+            mine, its = name.split("."), other.split(".")
+            shared = next((i for i, (a, b) in enumerate(zip(mine, its, strict=False)) if a != b), 0)
+            if shared:
+                graph = graphs[".".join(mine[:shared])]
+                graph[mine[shared]].add(its[shared])
+                graph[its[shared]].update()
+    found = {package: set().union(*_circles(graph)) for package, graph in graphs.items()}
+    return {package: names for package, names in found.items() if names}
+
+
+def _circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The strongly connected parts of a graph that have several nodes (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -109,7 +129,7 @@ def circles() -> list[list[str]]:
             if len(part) > 1:
                 found.append(sorted(part))
 
-    for name in graph:
+    for name in list(graph):
         if name not in index:
             visit(name)
     return found

@@ -3,7 +3,7 @@
 A guest sees figures and findings, without the texts of errors. A user also reads errors, logs and code, which
 may quote messages, and submits, ends and restarts applications. An admin also sees the configuration.
 
-Called by `console.routes.route` and the modules of `console.access`.
+Called by `console.route` and the modules of `console.access`.
 """
 
 from __future__ import annotations

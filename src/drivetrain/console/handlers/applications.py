@@ -24,7 +24,7 @@ from drivetrain.console.answers.progress import (
     Fragments,
     Job,
 )
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.console.watching.figure_answers import history_of
 from drivetrain.console.watching.guests import without_texts
 from drivetrain.console.watching.status_answers import line_of

@@ -25,7 +25,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import console as keys
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.problems import RequestError
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.core.job.history import History
 from drivetrain.errors import InternalError
 

@@ -22,7 +22,7 @@ from drivetrain.console.handlers.uploads import require_file, take_upload
 from drivetrain.console.handlers.writes import begun
 from drivetrain.console.planning.changes_planned import not_taken
 from drivetrain.console.planning.requests import VERSION_CODE, VERSION_RECORD, PrepareChange
-from drivetrain.console.routes.route import Call, Reply
+from drivetrain.console.route import Call, Reply
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.runtime.run_directory import RunDirectory
 

@@ -20,7 +20,7 @@ from drivetrain.console.answers.cluster import (
     Shows,
     Workers,
 )
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.console.watching.status_answers import cluster_of, master_of, worker_of
 from drivetrain.errors import UnavailableError
 

@@ -20,7 +20,7 @@ from drivetrain.console.handlers.uploads import take_upload
 from drivetrain.console.handlers.writes import begun
 from drivetrain.console.planning.changes_planned import not_taken
 from drivetrain.console.planning.requests import ARCHIVE, PrepareClusterChange
-from drivetrain.console.routes.route import Call, Reply
+from drivetrain.console.route import Call, Reply
 from drivetrain.core.change.change_state import require_done
 from drivetrain.errors import InternalError
 

@@ -9,7 +9,7 @@ from drivetrain.cluster.client.refusals import already_over
 from drivetrain.console.answers.changes import ChangedKey, ConfigurationChange, ConfigurationChanged
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.problems import RequestError
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.core.job.changeable_keys import CHANGEABLE, require_changeable
 from drivetrain.runtime.control_requests import ask_to_configure
 

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from drivetrain.console import cursors
 from drivetrain.console.answers.dead_letters import DeadLetter, DeadLetters
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.runtime.dead_letter_pages import LetterPage, page_of, stores_below
 from drivetrain.runtime.dead_letter_store import STORED
 

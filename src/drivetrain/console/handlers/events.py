@@ -36,7 +36,7 @@ from starlette.responses import Response
 
 from drivetrain.console.answers.events import BeginEvent, EndEvent, TickEvent
 from drivetrain.console.event_stream import EventStream, as_event, require_place
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.console.watching.board import Topic
 from drivetrain.console.watching.cluster_watch import SNAPSHOT, Watch
 

@@ -5,7 +5,7 @@ Called by `console.routes.table`.
 
 from __future__ import annotations
 
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.core.picture.placed_graph import Graph
 
 

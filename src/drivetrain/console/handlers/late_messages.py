@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from drivetrain.console import cursors
 from drivetrain.console.answers.late_messages import LateMessage, LateMessages
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.runtime import late_samples
 from drivetrain.runtime.late_samples import Position, newest_of, samples_below
 

@@ -13,7 +13,7 @@ from drivetrain.cluster.client import NoLeaderError
 from drivetrain.console.handlers.writes import begun
 from drivetrain.console.local_workers import LocalWorkers
 from drivetrain.console.problems import RequestError
-from drivetrain.console.routes.route import Call, Reply
+from drivetrain.console.route import Call, Reply
 from drivetrain.errors import UnavailableError
 
 _LOOK_S: Final = 0.5

@@ -19,7 +19,7 @@ from drivetrain.console.answers.operations import LogPiece, Logs, Threads
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.event_stream import EventStream, as_event, require_place
 from drivetrain.console.problems import RequestError
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.errors import DrivetrainError
 
 _Process = Annotated[str, Meta(max_length=300)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from drivetrain.console.metrics.collector import OPEN_METRICS, PLAIN
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 
 
 async def metrics(call: Call) -> Response:

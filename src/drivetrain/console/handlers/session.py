@@ -10,7 +10,7 @@ from starlette.responses import Response
 from drivetrain.console.access.access import require_same_origin
 from drivetrain.console.access.roles import Caller, Role
 from drivetrain.console.answers.session import SessionState, SignIn
-from drivetrain.console.routes.route import Call, Reply
+from drivetrain.console.route import Call, Reply
 
 
 async def state(call: Call) -> SessionState:

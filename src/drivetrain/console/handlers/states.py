@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from drivetrain.console.answers.states import KeptStates, StatefulProcessors
 from drivetrain.console.planning.requests import ReadStates
-from drivetrain.console.routes.route import Call
+from drivetrain.console.route import Call
 from drivetrain.runtime.run_directory import RunDirectory
 
 LONGEST: Final = 4_000

@@ -30,7 +30,7 @@ from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.operations import Submitted
 from drivetrain.console.planning.requests import ARCHIVE, UPLOAD, Outcome, PrepareUpload
 from drivetrain.console.problems import RequestError
-from drivetrain.console.routes.route import V1, Call, Reply
+from drivetrain.console.route import V1, Call, Reply
 from drivetrain.console.services import Open
 from drivetrain.durable import writing
 from drivetrain.errors import InternalError

@@ -27,7 +27,7 @@ from drivetrain.console.handlers.changes import roll_back_run
 from drivetrain.console.handlers.cluster_changes import TRIAL
 from drivetrain.console.handlers.writes import begun
 from drivetrain.console.problems import RequestError
-from drivetrain.console.routes.route import Call, Reply
+from drivetrain.console.route import Call, Reply
 from drivetrain.core.change.change_state import require_done
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Stage

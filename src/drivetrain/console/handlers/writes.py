@@ -11,7 +11,7 @@ from drivetrain.cluster.client.refusals import already_over, no_savepoint_of
 from drivetrain.cluster.client.submission import own_savepoint_place
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.operations import Kind, Operation, Operations, Replay, Savepoint
-from drivetrain.console.routes.route import V1, Call, Reply
+from drivetrain.console.route import V1, Call, Reply
 
 
 async def kill(call: Call) -> Reply:

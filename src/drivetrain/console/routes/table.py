@@ -33,7 +33,7 @@ from drivetrain.console.handlers import (
     states,
     versions,
 )
-from drivetrain.console.routes.route import V1, Route
+from drivetrain.console.route import V1, Route
 from drivetrain.console.routes.writes import APP as _APP
 from drivetrain.console.routes.writes import WRITES
 from drivetrain.core.picture.placed_graph import Graph

@@ -13,7 +13,7 @@ from drivetrain.console.answers.changes import ConfigurationChange, Configuratio
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.operations import Operation, Operations, Replay, Savepoint, Submitted
 from drivetrain.console.handlers import calls, changes, configuring, local_workers, uploads, versions, writes
-from drivetrain.console.routes.route import V1, Route
+from drivetrain.console.route import V1, Route
 
 APP: Final = f"{V1}/applications/{{app}}"
 _USER: Final = Role.USER

@@ -1,0 +1,13 @@
+"""Whether this is the nightly run, in which tests take their time: the one place that knows the variable.
+
+Called by `conftest.py` and by the tests that do more in the nightly run.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def is_nightly() -> bool:
+    """Whether the nightly run's variable is set, which also holds the seeds of simulations."""
+    return "DRIVETRAIN_SEEDS" in os.environ
