@@ -11,7 +11,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def show_count(count: int | None) -> str:
-    """A whole number with thousands apart: 1234567 is "1,234,567"; None is "–"."""
+    """A whole number with its thousands separated: 1234567 is "1,234,567"; None is "–"."""
     return "–" if count is None else f"{count:,}"
 
 

@@ -99,8 +99,8 @@ def require_on_trial(state: ChangeState, number: int) -> None:
 
 
 def require_done(state: ChangeState) -> int:
-    """The version of a change that is done; raises RolledBackError, UnavailableError if it has not ended or
-    could not be recorded."""
+    """Return the version of a finished change; raises RolledBackError, or UnavailableError if it has not
+    ended or could not be recorded."""
     if state.outcome is Outcome.DONE:
         return state.number
     if state.outcome is Outcome.ROLLED_BACK:

@@ -78,7 +78,7 @@ def places(plan: Plan, fragment: Fragment) -> Places:
 
 
 def require_same_places(old: Plan, new: Plan, versions: tuple[GraphVersion, GraphVersion], id: str) -> Places:
-    """Where fragment `id` of both versions divides its messages.
+    """Return where fragment `id` of both versions divides its messages.
 
     Raises HandoverError if a shared processor differs, or a sink of both versions: it would have to write in
     two ways in one batch.

@@ -128,7 +128,7 @@ class BatchBegan:
 class BatchCommitted:
     """A fragment has committed a batch that it began with the new version, and that shows whether it works.
 
-    Of a change at an event time that is a batch in which the new version got one.
+    For a change at an event time, that is a batch in which the new version got a message.
     """
 
     fragment: str

@@ -63,8 +63,8 @@ class Entry(msgspec.Struct, frozen=True):
     `batch_id` is the producer's last batch at or before this entry, so the last entry alone determines which
     batches a replay skips. `clock_ms` is `NO_CLOCK_MS` while the producer has no clock. `barrier` is a
     PREPARE: the messages before it belong to that checkpoint. Such an entry has no messages and leaves the
-    clock unchanged. `dropped` messages were in it before another application, which reads the channel, was
-    too slow for them.
+    clock unchanged. `dropped` counts the messages that were deleted because another application read the
+    channel too slowly.
     """
 
     number: int

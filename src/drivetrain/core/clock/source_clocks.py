@@ -103,7 +103,7 @@ class SourceClocks(Generic[P]):
         self.looked(planned_ms)
 
     def looked(self, at_ms: int) -> None:
-        """The reader of the source found at that time that it has nothing more."""
+        """At that time the reader found no more messages in the source."""
         self._looked_ms = max(at_ms, self._looked_ms)
         last_ms = max(self._gave.values())
         active = [p for p in self._gave if not self._is_idle(p)]

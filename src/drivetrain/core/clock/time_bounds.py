@@ -30,8 +30,7 @@ def clock_behind(newest_ms: int, disorder_ms: int) -> int:
 
 
 def ended_by(clock_ms: int) -> int:
-    """The time by which something must end to have ended at a clock; after the stream's end, any time will
-    do.
+    """The latest end of what has ended at this clock; after the stream's end, any time has passed.
 
     >>> ended_by(5000), ended_by(FINAL_CLOCK_MS) > LAST_MS
     (5000, True)

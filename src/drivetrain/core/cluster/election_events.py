@@ -179,7 +179,7 @@ class StopLeading:
 
 @dataclass(frozen=True, slots=True)
 class FollowLeader:
-    """Effect: who leads, as far as this master knows, has changed; None means nobody known."""
+    """Effect: this master now knows another leader, or (None) none."""
 
     term: Term
     leader: MasterAddress | None

@@ -133,7 +133,7 @@ class SlotScheduler:
         return request_id in self._waiting
 
     def free(self, worker_id: str) -> int:
-        """How many slots of a worker may be given away; 0 for an unknown worker, and for one that leaves."""
+        """How many slots of a worker may be given; 0 for an unknown worker, and for one that leaves."""
         worker = self._workers.get(worker_id)
         return 0 if worker is None or worker.is_leaving else max(0, worker.slots - worker.used)
 

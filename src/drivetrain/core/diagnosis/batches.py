@@ -114,7 +114,8 @@ def has_silent_partitions(situation: Situation) -> Iterator[Finding]:
 
 
 def _is_out_of_proportion(largest: int, total: int, parts: int) -> bool:
-    """Whether one part has `SKEW` times the mean; of few parts no part has, so most of the whole counts."""
+    """Whether one part has `SKEW` times the mean; with few parts, where none can, whether it has most of the
+    whole."""
     return parts > 1 and largest >= min(SKEW * total / parts, 0.9 * total)
 
 

@@ -44,7 +44,8 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """The longest part of a batch: `ms` of its `of_ms`; `sink` is the sink's id if it is one."""
+    """The longest part of a batch, which took `ms` of the batch's `of_ms`; `sink` is the sink's id if it is
+    one."""
 
     part: Part
     ms: int

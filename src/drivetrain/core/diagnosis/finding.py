@@ -36,5 +36,5 @@ class Finding:
 
     @property
     def guide(self) -> str:
-        """Where the guide says more about findings of this rule."""
+        """The section of the guide about findings of this rule."""
         return f"docs/guide/diagnosis.md#{self.rule}"

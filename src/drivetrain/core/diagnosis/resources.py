@@ -24,7 +24,7 @@ SILENT_MS: Final = 10_000
 
 
 def has_no_quorum(situation: Situation) -> Iterator[Finding]:
-    """No majority of masters, or none to lose any more."""
+    """No majority of masters answers, or the next failure of a master would end it."""
     masters = situation.masters
     if not masters or situation.is_over:
         return

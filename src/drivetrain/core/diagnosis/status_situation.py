@@ -28,7 +28,7 @@ _DOES_NOT_RUN: Final = frozenset(
 
 
 def with_status(known: Situation, status: JobStatus) -> Situation:
-    """A situation with all that the status of the application says."""
+    """The situation, completed from the application's status."""
     return dataclasses.replace(
         known,
         waits_for=status.waiting_for,

@@ -49,7 +49,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True)
 class Trend:
-    """A value that rises: from where to where in how many ms, and by how much in a second."""
+    """A rising value: its first and last value, the time between them in ms, and the rise per second."""
 
     began: float
     now: float
@@ -58,12 +58,12 @@ class Trend:
 
     @property
     def growth(self) -> float:
-        """By which share of where it began it has grown."""
+        """The growth as a share of the first value."""
         return (self.now - self.began) / self.began if self.began > 0 else float("inf")
 
 
 def trend_of(series: Sequence[Point]) -> Trend | None:
-    """The upward trend of a series whose times grow; None: it has none, or is too short to tell.
+    """The upward trend of a series with ascending times; None if it has none, or is too short to show one.
 
     >>> trend_of([(10_000 * i, 100.0 + i) for i in range(60)]).growth > 0.5
     True
@@ -111,7 +111,7 @@ def state_grows(situation: Situation) -> Iterator[Finding]:
 
 
 def falls_behind(situation: Situation) -> Iterator[Finding]:
-    """Input that comes faster than it is processed."""
+    """Input that arrives faster than it is processed."""
     for fragment in situation.running():
         if (fragment.lag_rows or 0) < MUCH_LAG_ROWS or fragment.blocked_by is not None:
             continue

@@ -102,7 +102,7 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True):
-    """One of the three, from one end of a channel to the other, addressed to the fragment `to`."""
+    """One of the three messages from one end of a channel to the other, addressed to the fragment `to`."""
 
     channel: str
     to: str

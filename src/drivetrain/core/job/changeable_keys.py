@@ -50,10 +50,10 @@ def require_changeable(names: Iterable[str]) -> None:
 
 
 def checked(values: Mapping[str, str], config: Config) -> Config:
-    """The values, read, over those of `config`, with which the application was started.
+    """The parsed values on top of those of `config`, with which the application was started.
 
-    Raises ConfigError for a key that may not change, a value that its key cannot have, and one that is more
-    than the application was started with.
+    Raises ConfigError for a key that may not change, a value that its key cannot have, and a limit above the
+    one with which the application was started.
     """
     require_changeable(values)
     changed = Config.load(None, {}, values)

@@ -37,7 +37,7 @@ MOST_NAMED: Final = 1_000
 class Phases(msgspec.Struct, frozen=True, array_like=True):
     """Where the time of batches went, in ms: disjoint spans of the wall clock.
 
-    `waiting`: for room in a channel (flow control). `source`: looking for new input, and checking it.
+    `waiting`: for space in a channel (flow control). `source`: looking for new input, and checking it.
     `planning`: making Spark's plans, those of the branches included. `computing`: Spark's jobs, which read,
     run Python functions, keep state, and write where a sink writes in Spark's tasks. `sink`: what sinks do
     themselves with results that are computed. `channel`: appending entries to channels. `log`: Spark's logs
@@ -68,7 +68,8 @@ class Phases(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Counters(msgspec.Struct, frozen=True, array_like=True):
-    """What only grows: since the attempt began in a report, over all attempts in what followers see.
+    """Figures that only grow: since the attempt began in a report, over all attempts in the status for
+    followers.
 
     `batches` that were committed and the `phases` of all of them; `python_ms` and `state_ms` as in
     `LastBatch`. `blocked_ms` is for how long batches waited for the subscriber of each channel, by channel;
@@ -107,8 +108,8 @@ class FragmentFigures(msgspec.Struct, frozen=True, array_like=True):
 
     `cores` is how many tasks run at once. `trigger_ms` is how long batches are meant to take (None: each
     begins when the one before it has ended). `state_rows` (keys of a state of Spark, buckets of Python state)
-    and `state_bytes` are None without state. `blocked_now_ms` is for how long the present batch has waited
-    for room in a channel (0: it does not). `alignment_ms` is how long inputs were held for the checkpoint
+    and `state_bytes` are None without state. `blocked_now_ms` is for how long the current batch has waited
+    for space in a channel (0: it does not). `alignment_ms` is how long inputs were held for the checkpoint
     `alignment_txid`, the last one (-1: none).
 
     `latency_p50_ms` and `latency_p99_ms` are of the last `latency_batches` batches that took messages: the
@@ -156,7 +157,7 @@ NO_FIGURES: Final = FragmentFigures()
 
 
 def flat(counters: Counters) -> dict[str, int]:
-    """The counters by name, to be added up; `counters_of` makes them again."""
+    """The counters by name, to be added up; `counters_of` restores them."""
     named = {name: getattr(counters, name) for name in ("batches", "python_ms", "state_ms", "aligning_ms")}
     named |= {f"phase:{name}": getattr(counters.phases, name) for name in Phases.__struct_fields__}
     return named | {f"blocked:{channel}": ms for channel, ms in counters.blocked_ms.items()}

@@ -68,7 +68,7 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class History(msgspec.Struct, frozen=True, array_like=True):
-    """What was noted, oldest first.
+    """The recorded moments, oldest first.
 
     >>> History().moments
     ()
@@ -87,7 +87,7 @@ NO_HISTORY: Final = History()
 def merged(moments: Sequence[Moment]) -> Moment:
     """One moment for several that follow each other: counters and states of the last, the largest delays.
 
-    Of what was free on the disk it has the least. Raises InternalError without any moment.
+    Its `disk_free` is the smallest. Raises InternalError without any moment.
 
     >>> merged([Moment(1, late=2, disk_free=5), Moment(2, late=3, disk_free=7)])
     Moment(at_ms=2, clock_ms=None, late=3, dead_lettered=0, disk_free=5, fragments={})
@@ -127,12 +127,12 @@ class HistoryKeeper:
         self._step_ms = STEP_MS
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether another moment is to be noted."""
+        """Whether another moment is due."""
         return not self._moments or not 0 <= now_ms - self._moments[-1].at_ms < self._step_ms
 
     def note(self, moment: Moment) -> None:
-        """Note a moment, if one is due; if the clock was set back, what it has not come to again is
-        forgotten."""
+        """Record a moment, if one is due; if the clock was set back, drop the moments that are later than
+        now."""
         if not self.is_due(moment.at_ms):
             return
         while self._moments and self._moments[-1].at_ms >= moment.at_ms:
@@ -144,7 +144,7 @@ class HistoryKeeper:
             self._moments.popleft()
 
     def history(self) -> History:
-        """What was noted."""
+        """The recorded moments."""
         return History(tuple(self._moments))
 
     def _is_too_much(self, now_ms: int) -> bool:

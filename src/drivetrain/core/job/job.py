@@ -144,7 +144,7 @@ class Job:
     def becomes(self, vertices: Sequence[Vertex]) -> list[JobEffect]:
         """The job consists of these vertices from now on, producers before consumers.
 
-        New ones are scheduled at once. Raises InternalError when one that is gone may still run.
+        New ones are scheduled at once. Raises InternalError when a removed one may still run.
         """
         wanted = {vertex.fragment: vertex for vertex in vertices}
         for fragment in self._current.keys() - wanted.keys():

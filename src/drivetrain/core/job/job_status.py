@@ -135,7 +135,7 @@ class JobStatus(msgspec.Struct, frozen=True, array_like=True):
 
 
 def moment_of(status: JobStatus) -> Moment:
-    """What of a status is kept for trends and curves."""
+    """The part of a status that is kept for trends and charts."""
     late, dead_lettered = late_and_dead(status.counts)
     return Moment(
         status.now_ms,

@@ -37,11 +37,11 @@ class Latencies:
         return len(self._kept)
 
     def add(self, ms: int) -> None:
-        """A result was shown so long after the newest message that it is made of."""
+        """Add the time from the newest message of a result until the result was shown."""
         self._kept.append(ms)
 
     def share(self, fraction: float) -> int | None:
-        """The smallest latency that at least this share of the batches kept to; None without any."""
+        """The least latency that at least this share of the batches did not exceed; None without any."""
         if not self._kept:
             return None
         ordered = sorted(self._kept)

@@ -33,7 +33,7 @@ class RecentPartitions:
         self._since_ms: int | None = None
 
     def gave(self, rows: Mapping[str, int], now_ms: int) -> None:
-        """A batch took so many messages of each partition; those with none count, too."""
+        """Add a batch's messages by partition; partitions without messages count, too."""
         if self._since_ms is None:
             self._since_ms = now_ms
         if now_ms - self._since_ms >= SPAN_MS:

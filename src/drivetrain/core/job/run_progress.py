@@ -86,10 +86,10 @@ class FragmentProgressed:
     last batch.
 
     `channels` are its inputs that are channels. `watermark_delay_ms` is the newest timestamp that it took
-    minus its clock (None: one of them is not known, or the input has ended). `stalled_ms` says for how long
-    its clock has stood (0: it moves), `waiting_for` whom it waits for, `blocked_by` the subscriber whose
+    minus its clock (None: one of them is not known, or the input has ended). `stalled_ms` is how long its
+    clock has stood still (0: it moves), `waiting_for` what it waits for, `blocked_by` the subscriber whose
     window is full. `left_out` are the messages that an application which runs at most once left out since it
-    began, as far as they could be counted. `figures` say where the time of its batches goes.
+    began, as far as they could be counted. `figures` show where the time of its batches goes.
     """
 
     fragment: str

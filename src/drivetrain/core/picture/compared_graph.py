@@ -50,7 +50,7 @@ class ComparedBox(msgspec.Struct, frozen=True, kw_only=True):
     reads it.
 
     `mark` is new, gone, changed, kept or refused; `says` is the same, or what happens to the processor.
-    `label` and `details` are what the box says, cut to its size; `line` is where the processor is written.
+    `label` and `details` are the text in the box, cut to its size; `line` is where the processor is written.
     """
 
     processor: str

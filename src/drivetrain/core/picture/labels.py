@@ -76,12 +76,12 @@ def picture_of(plan: Plan) -> Picture:
 
 
 def heading(fragment: str) -> str:
-    """What stands above a fragment."""
+    """The text above a fragment."""
     return fitted(f"fragment {fragment}", NAME_SIZE, WIDEST, bold=True)
 
 
 def channel_name(channel: str) -> str:
-    """What stands in the box of a channel."""
+    """The text in the box of a channel."""
     return fitted(f"channel {channel}", SMALL_SIZE, WIDEST, bold=True)
 
 

@@ -80,7 +80,7 @@ def _edges(old: GraphVersion, new: GraphVersion, home: dict[str, str | None]) ->
 
 
 def _reaches(below: dict[str, set[str]], start: str, goal: str) -> bool:
-    """Whether a way leads from one to the other."""
+    """Whether messages of one can reach the other."""
     seen, left = {start}, [start]
     while left:
         one = left.pop()
@@ -115,7 +115,7 @@ def _ordered(ids: Iterable[str], edges: Collection[tuple[str, str]]) -> list[str
 def _trunks(
     old: GraphVersion, new: GraphVersion, home: dict[str, str | None], ids: list[str], edges: Edges
 ) -> set[str]:
-    """The processors that stand in a trunk; what is gone stands there if all that it read does."""
+    """The processors in a trunk; a removed one is in it if everything that it read is."""
     found: set[str] = set()
     for id in ids:
         name = home[id]

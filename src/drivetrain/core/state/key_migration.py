@@ -38,7 +38,7 @@ Migrate = Callable[[int, dict[str, Any]], Mapping[str, Any]]
 
 
 class DeclaredState(Protocol):
-    """What must be known of a state."""
+    """The properties of a declared state."""
 
     @property
     def name(self) -> str:

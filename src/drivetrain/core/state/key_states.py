@@ -208,7 +208,7 @@ def _keep_only(record: dict[str, Any], name: str, entries: Sequence[Any]) -> Non
 
 
 class StateOfKey:
-    """A state by name, of the key at which `place` is: what value, list and map have in common."""
+    """A named state of the current key of `place`: the base of values, lists and maps."""
 
     def __init__(self, place: Place, name: str, types: Sequence[Any], ttl_ms: int | None) -> None:
         self.name: Final = name

@@ -200,7 +200,7 @@ class TwoStates(Generic[S]):
         return ended, pictures
 
     def next_ms(self) -> int | None:
-        """The time at which `advance` or a timer is due next even without messages; None: none is."""
+        """The time at which `advance` or a timer is due next even without messages; None if neither is."""
         ends = [span[1] for span in self._spans() if span != EVER and span[1] > self.clock_ms]
         others = (self._next_picture_ms(), self.timers.next_ms())
         return min([*ends, *(ms for ms in others if ms is not None)], default=None)
