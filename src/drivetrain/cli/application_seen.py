@@ -43,7 +43,7 @@ def look_at(client: BlockingClient, app: str) -> Seen:
 
 
 def without_leader(client: BlockingClient, app: str) -> Situation:
-    """What can be said of an application while no master leads; raises NoMasterError when none answers."""
+    """What is known of an application while no master leads; raises NoMasterError when none answers."""
     from drivetrain.cluster.client.cluster_situation import masters_of
 
     return Situation(app, masters=masters_of(client.masters()))

@@ -76,7 +76,7 @@ def draw(of: VersionComparison, file: Path) -> None:
 
 
 def show(of: VersionComparison, picture: Path | None, console: Console) -> None:
-    """Print what differs, processor by processor; what is kept in one line."""
+    """Print the differences, processor by processor; processors that are kept share one line."""
     old, new = of.old, of.new
     console.print(
         Text.assemble(

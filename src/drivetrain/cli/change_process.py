@@ -36,7 +36,7 @@ from drivetrain.runtime.run_directory import RunDirectory
 
 
 def main() -> None:
-    """Do what the request in the directory of the command line asks."""
+    """Carry out the request in the directory that the command line names."""
     serve(_answer, too_large="the application's file")
 
 

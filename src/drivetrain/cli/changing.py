@@ -57,13 +57,14 @@ class Changeable(Protocol):
         """The application, for errors."""
 
     def state(self) -> ChangeState:
-        """How things stand; raises UnavailableError when the application does not answer."""
+        """The state of the change; raises UnavailableError when the application does not answer."""
 
     def change(self) -> int:
-        """Have it change; the number of the version once it is in force. Raises why it is refused."""
+        """Change it; returns the number of the version once that is in force. Raises the refusal, if there is
+        one."""
 
     def give_up(self, number: int) -> None:
-        """Have it go back from a version on trial; raises UserError when that is not on trial."""
+        """Roll back a version on trial; raises UserError when that is not on trial."""
 
     def wait_ended(self, number: int, wait_s: float) -> ChangeState:
         """The state when the trial of a version has ended, or after so many seconds."""
@@ -73,9 +74,9 @@ class Changeable(Protocol):
 class EmbeddedChange:
     """A change of the application that runs here in `rundir`, to `version`, whose graph `code` makes.
 
-    `against` is the version that it was compared with. With `discards` fragments that go do not process what
-    they have; `at` is when the change is to take effect; with `even_if_read` it may change what other
-    applications read.
+    `against` is the version that it was compared with. With `discards`, removed fragments do not process the
+    rest of their input; `at` is when the change is to take effect; with `even_if_read` it may change what
+    other applications read.
     """
 
     rundir: RunDirectory

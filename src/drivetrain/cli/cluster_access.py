@@ -75,8 +75,8 @@ def with_masters(sets: Mapping[str, str], masters: str | None, console: str | No
 
 
 def is_of_cluster(config: Config, state_dir: str | None) -> bool:
-    """Whether a command for both is about an application of a cluster: the configuration names a cluster,
-    or a console, and no state directory was given."""
+    """Whether a command, which can be about either, is about an application of a cluster: the configuration
+    names a cluster, or a console, and no state directory was given."""
     named = any(s.key.name == keys.MASTERS.name and s.place != "default" for s in config)
     return (named or bool(config[client_keys.CONSOLE])) and state_dir is None
 

@@ -39,15 +39,15 @@ class ClusterChange:
     number: int = 0
 
     def state(self) -> ChangeState:
-        """How things stand."""
+        """The state of the change."""
         return self.client.change_state(self.app_id)
 
     def change(self) -> int:
-        """Have it change; the number of the version once it is in force."""
+        """Change it; returns the number of the version once that is in force."""
         return self.begin().number
 
     def give_up(self, number: int) -> None:
-        """Have it go back from a version on trial."""
+        """Roll back a version on trial."""
         self.client.give_up_change(self.app_id, number)
 
     def wait_ended(self, number: int, wait_s: float) -> ChangeState:

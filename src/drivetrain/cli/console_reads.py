@@ -39,7 +39,7 @@ def is_through_console(config: Config, state_dir: str | None) -> bool:
 def read_states(
     config: Config, app: str, processor: str, key: str | None, at: str | None, limit: int
 ) -> KeptStates:
-    """The states of a processor; raises what the console refuses them with."""
+    """The states of a processor; raises the console's refusal."""
     from drivetrain.cluster.client.console_line import ConsoleLine
     from drivetrain.console.answers.states import KeptStates
 
@@ -61,7 +61,7 @@ def _state_as_data(one: KeptState) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """The value of JSON, or the text of what is none, or was cut."""
+    """The value of a JSON text; the text itself if it is not JSON, or was cut."""
     try:
         return json.loads(text)
     except ValueError:

@@ -54,8 +54,8 @@ def perform_edit(
 ) -> None:
     """Change the graph in force of an application; raises typer.Exit with the command's exit code.
 
-    With `discards` fragments that go do not process what they have; with `even_if_read` it may change what
-    other applications read.
+    With `discards`, removed fragments do not process the rest of their input; with `even_if_read` it may
+    change what other applications read.
     """
     if in_cluster:
         with connected_by(config) as client:

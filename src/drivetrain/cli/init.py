@@ -56,7 +56,7 @@ def init_command(
 def make_project(name: str, into: Path) -> Path:
     """Make the directory `name` in `into` with a project in it; returns its path.
 
-    Raises `UserError` for a name that is none, `OutputError` when the directory is there or cannot be made.
+    Raises `UserError` for an invalid name, `OutputError` when the directory exists or cannot be made.
     """
     if not _NAME.fullmatch(name) or name in sys.stdlib_module_names:
         raise UserError(

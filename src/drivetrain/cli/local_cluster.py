@@ -146,12 +146,12 @@ class LocalCluster:
         return ConsoleAddress(address, token)
 
     def workers(self) -> tuple[str, ...]:
-        """The names of the workers that run, without those that are to end."""
+        """The names of the running workers, without those that were asked to end."""
         boxes = [box for box in self.boxes if box.kind == "worker" and box.name not in self._leaving]
         return tuple(box.name for box in boxes if box.process.poll() is None)
 
     def add_worker(self) -> Box:
-        """Start another worker; it has the lowest number that none has, and the directory of that number."""
+        """Start another worker; it gets the lowest free number, and the directory of that number."""
         taken = {box.name for box in self.boxes if box.process.poll() is None}
         number = next(number for number in itertools.count(1) if f"worker-{number}" not in taken)
         self._forget(f"worker-{number}")
@@ -159,14 +159,15 @@ class LocalCluster:
         return self.boxes[-1]
 
     def remove_worker(self, name: str) -> Box:
-        """Have a worker that runs end: it hands over what it runs; what does not end in time is killed."""
+        """Stop a running worker: it hands over its processes; those that do not end in time are killed."""
         box = next(box for box in self.boxes if box.name == name)
         self._leaving[name] = time.monotonic() + self._end_s
         box.process.terminate()
         return box
 
     def ended(self, known: set[int]) -> list[Box]:
-        """The boxes whose processes have ended; not the `known` process ids, nor what was to end."""
+        """The boxes whose processes have ended; not the `known` process ids, nor those that were asked to
+        end."""
         for name, end_s in list(self._leaving.items()):
             box = next(box for box in self.boxes if box.name == name)
             if box.process.poll() is not None:

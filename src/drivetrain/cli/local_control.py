@@ -39,7 +39,7 @@ class LocalControl:
         self._socket: Final = ControlSocket(cluster.directory, self.answer)
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._socket.close()
 
     def answer(self, line: bytes) -> bytes:
@@ -47,7 +47,7 @@ class LocalControl:
         return msgspec.json.encode(self._answered(line))
 
     def work(self) -> None:
-        """Do what was asked since the last call; for the main thread."""
+        """Carry out the requests since the last call; for the main thread."""
         while True:
             try:
                 request, answer = self._asked.get_nowait()

@@ -166,7 +166,7 @@ def _watched(file: str, config_file: Path | None, plan: list[str], first: list[s
 def _arguments(
     file: str, sets: list[str] | None, config_file: Path | None, state_dir: str | None
 ) -> list[str]:
-    """What every command that loads an application is given, as it was given here."""
+    """The arguments that this command shares with all commands that load an application."""
     given = [argument for each in sets or () for argument in ("--set", each)]
     config = None if config_file is None else str(config_file)
     return [file, *given, *_option("--config", config), *_option("--state-dir", state_dir)]

@@ -44,7 +44,7 @@ _SHOWN: Final = 2_000
 
 @contextlib.contextmanager
 def console_beside(sets: Mapping[str, str], config_file: Path | None) -> Iterator[None]:
-    """While this is entered a console of the runs with this configuration runs; its address is printed.
+    """Run a console for the runs of this configuration within the block, and print its address.
 
     Raises MissingDependencyError without the packages of the console, UserError when there is no free port.
     """

@@ -76,7 +76,7 @@ def scale_command(
 
 
 def _show(rundir: RunDirectory, in_force: GraphVersion, name: str, partitions: int) -> None:
-    """Say what is going to happen; the application itself refuses what is impossible."""
+    """Print what will happen; the application itself refuses what is impossible."""
     id = name if name in in_force.fragments else in_force.fragment_of(name)
     if id is None:
         return

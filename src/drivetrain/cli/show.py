@@ -89,7 +89,7 @@ def show_application(
     console: Console,
     findings: Sequence[Finding],
 ) -> None:
-    """Print what the registry says, what the application master says if there is one, and what is wrong."""
+    """Print the registry's record, the application master's status if there is one, and the findings."""
     console.print(
         Text.assemble((view.app_id, "bold"), " ", (view.state.value, STATE_STYLES[view.state.value]))
     )

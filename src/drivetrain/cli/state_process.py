@@ -29,7 +29,7 @@ _SPARK: Final = {spark_keys.MASTER.name: "local[1]", spark_keys.DRIVER_MEMORY.na
 
 
 def main() -> None:
-    """Do what the request in the directory of the command line asks."""
+    """Carry out the request in the directory that the command line names."""
     serve(_answer, too_large="the state of the application")
 
 

@@ -107,7 +107,7 @@ def _show_between(
 
 
 def show_versions(known: Sequence[KnownVersion], console: Console) -> None:
-    """Print a table of versions, and what is to be said of some of them."""
+    """Print a table of versions, with notes on some of them."""
     table = Table()
     table.add_names("version", "since (UTC)", "by", "how", "processors", "changed", "outcome")
     for one in known:
@@ -147,7 +147,7 @@ def _leaving(leaving: Mapping[str, str]) -> str:
 
 
 def _with_clock(rundir: RunDirectory, one: KnownVersion) -> KnownVersion:
-    """A version with how far its handover is, if it is the one in force and the application runs."""
+    """A version with the progress of its handover, if it is the one in force and the application runs."""
     if not one.is_in_force or one.record.at_ms is None:
         return one
     from drivetrain.runtime.control_requests import asked_state

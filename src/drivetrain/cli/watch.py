@@ -117,7 +117,7 @@ class Watch:
         self.running = self.start()
 
     def see(self, look: Look) -> None:
-        """Take a look at the files into account."""
+        """React to the files as they are now."""
         is_at_rest, self._last = look == self._last, look
         if is_at_rest and look != self._known:
             changed = changes(self._known or {}, look)

@@ -62,7 +62,7 @@ def draw_compared(
 ) -> str:
     """Two versions as the text of an SVG file; `marks` are those of all processors, each with a word.
 
-    `against` is what the older one is called.
+    `against` is the name of the older one.
     """
     graph = compared_graph(old, new, marks)
     counts = {mark: sum(each is mark for each, _ in marks.values()) for mark in Mark}

@@ -26,7 +26,7 @@ LINE: Final = "#64748b"
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """What stands above a picture: a heading, a line below it, and what it is for those who do not see it."""
+    """What stands above a picture: a heading, a line below it, and a description for screen readers."""
 
     heading: str
     line: str
