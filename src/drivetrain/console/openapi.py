@@ -110,7 +110,7 @@ def _query_parameters(route: Route, components: dict[str, Any]) -> list[dict[str
 
 
 def _of_text(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a parameter: what is absent is left out, as a query cannot say null."""
+    """The schema of a parameter, which cannot be null: a query leaves absent values out."""
     alternatives = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if "anyOf" in schema and len(alternatives) == 1:
         return {**{key: value for key, value in schema.items() if key != "anyOf"}, **alternatives[0]}

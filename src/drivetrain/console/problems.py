@@ -66,7 +66,7 @@ _TITLES: Final = {
 
 
 class RequestError(UserError):
-    """A request that cannot be taken as it is; `code` (of the instance, not of the class) is the reason.
+    """A request that is refused as it is; `code` (of the instance, not of the class) is the reason.
 
     One that is too much at once (429) can be sent again after `retry_after_s`.
     """
@@ -116,7 +116,7 @@ def status_of(error: DrivetrainError) -> int:
 
 
 def problem_of(error: DrivetrainError, instance: str) -> Problem:
-    """What is answered for an error of the request to the path `instance`."""
+    """The answer to an error of the request to the path `instance`."""
     status = status_of(error)
     traceback = getattr(error, "user_traceback", None)
     return Problem(
@@ -135,7 +135,7 @@ def problem_of(error: DrivetrainError, instance: str) -> Problem:
 
 
 def unexpected(instance: str) -> Problem:
-    """What is answered for an error that is a bug; its details are in the log of the console."""
+    """The answer to an error that is a bug; its details are in the log of the console."""
     return Problem(
         type="urn:drivetrain:problem:internal",
         title=_TITLES[500],

@@ -68,9 +68,9 @@ async def serve(
     of_runs: bool = False,
     local_directory: Path | None = None,
 ) -> None:
-    """Serve until `stop`; `ready` is called with the console's address once it listens. On loopback that has
-    a token to sign in with: `token`, or a random one. It shows a cluster, or the runs of this machine
-    (`of_runs`). `local_directory` is that of the `drivetrain local` that started it.
+    """Serve until `stop`; `ready` is called with the console's address once it listens. On loopback, the
+    address has a token to sign in with: `token`, or a random one. It shows a cluster, or the runs of this
+    machine (`of_runs`). `local_directory` is that of the `drivetrain local` that started it.
 
     Raises UserError when the address cannot be used, and what `open_client` raises.
     """
@@ -117,7 +117,7 @@ async def services(
     of_runs: bool = False,
     local_directory: Path | None = None,
 ) -> AsyncIterator[Services]:
-    """What the console works with, for as long as this is entered."""
+    """The services of the console, open within the block."""
     masters = [] if of_runs else masters_of(config)
     client, watched = _shown_runs(config) if of_runs else await _shown_cluster(config, masters)
     planning: Planning | None = None
@@ -182,7 +182,7 @@ def _load(settings: uvicorn.Config) -> None:
 
 
 def _require_guarded(config: Config) -> None:
-    """Raise ConfigError for a console that other machines would reach without being asked who they are."""
+    """Raise ConfigError for a console that other machines could reach without authentication."""
     certificate, key = config[keys.TLS_CERTIFICATE], config[keys.TLS_KEY]
     if bool(certificate) != bool(key):
         raise ConfigError(

@@ -43,7 +43,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The client of the cluster, the watch over it, the plans of applications, who may, and the
+    """The client of the cluster, the watch over it, the plans of applications, the rules of access, and the
     configuration.
     """
 
@@ -69,7 +69,7 @@ class Services:
 
     @property
     def runs(self) -> EmbeddedRuns | None:
-        """The runs of this machine, if it is those that the console shows."""
+        """The runs of this machine, if the console shows them."""
         return self.client if isinstance(self.client, EmbeddedRuns) else None
 
     def require_cluster(self, what: str, remedy: str) -> None:

@@ -71,7 +71,7 @@ def submission_id(caller: Caller, key: str) -> str:
 
 
 def reused() -> RequestError:
-    """The error of a key that came with something else before."""
+    """The error for a key that was used for another submission."""
     return RequestError(
         "this Idempotency-Key was used for another submission",
         code="key-reused",

@@ -49,7 +49,7 @@ log = logging.getLogger("drivetrain.console")
 
 
 class Access:
-    """Who may; `link` is the random token in the printed address, None where there is none."""
+    """The rules of access; `link` is the random token in the printed address, None if there is none."""
 
     def __init__(
         self, file: AccessFile, link: str | None, *, port: int, prefix: str, is_secure: bool
@@ -87,7 +87,7 @@ class Access:
         return Caller(session.name, session.role, "session", address, proof)
 
     def still_may(self, caller: Caller) -> bool:
-        """Whether what the caller proved at first still holds."""
+        """Whether the caller's proof is still valid."""
         match caller.means:
             case "session":
                 return self._session(caller.proof) is not None

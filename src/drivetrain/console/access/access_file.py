@@ -91,7 +91,7 @@ class AccessFile:
         return self._entries
 
     def add_user(self, name: str, role: Role, password: str) -> None:
-        """Add a user, or give one another role and password; raises UserError."""
+        """Add a user, or change an existing one's role and password; raises UserError."""
         _require_name(name)
         if len(password) < SHORTEST_PASSWORD:
             raise UserError(

@@ -38,7 +38,7 @@ class Audit:
         self._path: Final = directory / "audit.log"
 
     def note(self, caller: Caller, what: str, about: Mapping[str, str]) -> None:
-        """Note that a caller asks for a write; raises UnavailableError when that cannot be noted."""
+        """Record that a caller asks for a write; raises UnavailableError when that cannot be recorded."""
         line = json.dumps(
             {
                 "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -44,7 +44,7 @@ _STATES: Final = {
 
 @dataclass(frozen=True)
 class Look:
-    """An application as it was when one looked; `last` is the end of its last run, if it does not run."""
+    """An application as it was at one look; `last` is the end of its last run, if it does not run."""
 
     rundir: RunDirectory
     state: ApplicationState

@@ -52,7 +52,7 @@ def compared(rundir: RunDirectory, old: GraphVersion, new: GraphVersion) -> Diff
 def change(rundir: RunDirectory, version: GraphVersion, code: bytes, against: int) -> Mapping[str, str]:
     """Change the run to a version that was compared with version `against`; waits for the end of the trial.
 
-    Raises RequestError when it cannot be, and RolledBackError when it fails.
+    Raises RequestError when that is impossible, and RolledBackError when it fails.
     """
     old = in_force_of(rundir)
     if old.number != against:

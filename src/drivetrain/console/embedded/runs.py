@@ -76,11 +76,11 @@ class EmbeddedRuns:
         """By application: when the run that was seen last began, and how many were seen."""
 
     async def close(self) -> None:
-        """Look no more; the runs keep running."""
+        """Stop looking; the runs keep running."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def look_anew(self) -> None:
-        """Have the next question answered from a new look, however fresh the last one is."""
+        """Look again for the next request, however recent the last look is."""
         self._looks.clear()
 
     # ---- reading

@@ -33,7 +33,7 @@ _COMMAND: Final = "the commands for runs of this machine, with --state-dir"
 
 
 async def call(call: Call) -> Response:
-    """Ask the cluster for a client, and answer with what it said."""
+    """Ask the cluster on behalf of a client, and return its answer."""
     name = call.path["call"]
     known = calls.CALLS.get(name)
     if known is None:

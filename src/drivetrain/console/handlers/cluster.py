@@ -62,7 +62,7 @@ async def _local_names(call: Call) -> tuple[str, ...] | None:
 
 
 async def configuration(call: Call) -> Configuration:
-    """The configuration of this console, with secrets blotted out."""
+    """The configuration of this console, with secrets masked."""
     return Configuration(
         values=tuple(
             ConfigurationValue(

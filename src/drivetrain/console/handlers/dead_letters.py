@@ -24,7 +24,7 @@ LONGEST: Final = 4_000
 
 
 class DeadLettersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A page of them."""
+    """Which page of the dead letters."""
 
     limit: Annotated[int, Meta(ge=1, le=200, description="The length of a page.")] = 50
     cursor: Annotated[

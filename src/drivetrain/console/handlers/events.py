@@ -55,7 +55,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def events(call: Call) -> Response:
-    """The stream; raises UnknownApplicationError for an application that there is not."""
+    """The stream; raises UnknownApplicationError for an unknown application."""
     query = call.query
     assert isinstance(query, EventsQuery)
     client = call.services.client

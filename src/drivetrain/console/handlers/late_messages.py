@@ -20,7 +20,7 @@ from drivetrain.runtime.late_samples import Position, newest_of, samples_below
 
 
 class LateMessagesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A page of them."""
+    """Which page of the samples."""
 
     limit: Annotated[int, Meta(ge=1, le=200, description="The length of a page.")] = 50
     cursor: Annotated[

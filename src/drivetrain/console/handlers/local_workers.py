@@ -34,7 +34,7 @@ async def add(call: Call) -> Reply:
 
 
 async def remove(call: Call) -> Reply:
-    """End a worker; the operation has succeeded once the cluster has it no more."""
+    """End a worker; the operation has succeeded once the cluster no longer has it."""
     local, worker = _local(call), call.path["worker"]
     if worker not in await local.names():
         raise RequestError(

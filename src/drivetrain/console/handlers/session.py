@@ -29,7 +29,7 @@ async def sign_in(call: Call) -> Reply:
 
 
 async def sign_out(call: Call) -> Reply:
-    """Sign out; the answer takes the cookie back."""
+    """Sign out; the answer deletes the cookie."""
     cookie = call.services.access.sign_out(call.caller)
     nobody = Caller("nobody", Role.NOBODY, "none", call.caller.address)
     return Reply(_state(call, nobody), 200, {"Set-Cookie": cookie})

@@ -80,7 +80,7 @@ class Metrics:
         self._looking: Final = asyncio.Lock()
 
     async def text(self, format: Format) -> bytes:
-        """The metrics now; of two that ask at once, one comes after the other."""
+        """The metrics now; concurrent calls run one after the other."""
         async with self._looking:
             seen = await self._look()
             registry = CollectorRegistry()

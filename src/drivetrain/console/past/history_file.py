@@ -54,7 +54,7 @@ log = logging.getLogger("drivetrain.console")
 
 
 class HistoryFile:
-    """The figures in the file at `path`, which is made if it is not there.
+    """The figures in the file at `path`, which is created if it does not exist.
 
     Raises OutputError when no file can be made.
     """
@@ -268,7 +268,7 @@ def _require_sound(db: sqlite3.Connection) -> None:
 
 
 class _DamagedError(sqlite3.DatabaseError):
-    """What SQLite can read is none of what we wrote."""
+    """SQLite can read the file, but it is not what we wrote."""
 
 
 def _is_damage(error: sqlite3.Error) -> bool:

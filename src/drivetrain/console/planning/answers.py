@@ -13,7 +13,7 @@ from drivetrain.console.answers.graph import ApplicationSetting
 
 
 def settings_of(declared: Mapping[str, Setting]) -> tuple[ApplicationSetting, ...]:
-    """The settings that an application declares, with secrets blotted out."""
+    """The settings that an application declares, with secrets masked."""
     return tuple(
         ApplicationSetting(
             name=setting.name,

@@ -73,7 +73,7 @@ class Planning:
         """By code; a lock is there for as long as anyone has it or waits for it."""
 
     def close(self) -> None:
-        """Give the directory free; it is removed when this process ends."""
+        """Release the directory; it is removed when this process ends."""
         self._cache.close()
 
     async def graph(self, spec: ApplicationSpec) -> Graph:

@@ -39,9 +39,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The present state of a topic as JSON, and the number of the change that led to it.
+    """The current state of a topic as JSON, and the number of the change that led to it.
 
-    `for_guests` is what those read who may not read errors.
+    `for_guests` is the version for callers who may not read errors.
     """
 
     topic: Topic
@@ -105,7 +105,7 @@ class Board:
         return [topic.app_id for topic in self._notes if topic.event == event]
 
     def data(self, topic: Topic) -> bytes | None:
-        """The present state of a topic."""
+        """The current state of a topic."""
         note = self._notes.get(topic)
         return None if note is None else note.data
 

@@ -104,7 +104,7 @@ class Watch:
         self._missing: Final[dict[str, int]] = {}
 
     async def close(self) -> None:
-        """End all looking."""
+        """Stop looking."""
         tasks = [self._looking, *(watched.looking for watched in self._watched.values())]
         for task in tasks:
             if task is not None:
@@ -112,12 +112,12 @@ class Watch:
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
     def end_streams(self) -> None:
-        """The console ends: have those who listen read what there is, and go."""
+        """The console ends: let every stream send what is left, and end."""
         self.is_ending = True
         self._ring()
 
     async def look_last(self, timeout_s: float) -> None:
-        """Look once more at all that is watched: those who listen get how it was at the end."""
+        """Look once more at everything that is watched, so that streams get the final state."""
         looks = [self._look_at(app_id, watched) for app_id, watched in self._watched.items()]
         if self._listeners:
             looks.append(self._look_at_cluster())
@@ -127,7 +127,7 @@ class Watch:
 
     @contextlib.asynccontextmanager
     async def listening(self, app_ids: Iterable[str] = ()) -> AsyncIterator[None]:
-        """While this is entered, the board follows the cluster, and these applications in detail."""
+        """Within the block, the board follows the cluster, and these applications in detail."""
         ids = list(dict.fromkeys(app_ids))
         self._listeners += 1
         for app_id in ids:
