@@ -29,7 +29,7 @@ class Batch:
     `offsets` are the end offsets of the fragment's inputs, in the order of `Trunk.inputs`; `watermark_ms` is
     Spark's during the batch; `clock_ms` is the fragment's clock when the batch begins. `planned_ms` is when
     Spark planned it (monotonic), `query` Spark's query, which has observed the trunk (None: of an engine
-    without observation). `may_have_run` says that Spark may have run the batch before, `final` that no other
+    without observation). `may_have_run` means that Spark may have run the batch before, `final` that no other
     follows. `whole` asks for all of it to be computed before the first output gets anything.
     """
 
@@ -51,8 +51,8 @@ class Written:
 
     `segments` are new segments by channel id: a missing channel already has an entry for the batch.
     `newest` are the largest timestamps, by the processor that assigned them. `counts` are those of the batch,
-    without what sinks and dead letters took: they are counted when they have it, for they skip a batch that
-    they have.
+    without the messages of sinks and dead letters, which are counted when these outputs have them: an output
+    skips a batch that it already has.
     """
 
     segments: Mapping[str, list[Segment]] = field(default_factory=dict)

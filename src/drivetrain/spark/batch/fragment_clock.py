@@ -123,7 +123,7 @@ class FragmentClock:
                 self._clocks_of(id).saw(of_batch, planned_ms, monotonic_ms())
 
     def reached(self, clock_ms: int) -> None:
-        """Take note that the sources of the fragment have come to `clock_ms`: nothing older follows."""
+        """Record that the sources of the fragment have reached `clock_ms`: nothing older follows."""
         now_ms = monotonic_ms()
         for id, disorder_ms in self._event_times().items():
             newest_ms = clock_ms + disorder_ms
@@ -192,7 +192,8 @@ class FragmentClock:
                 publish_clock(path, parted.clock_ms)
 
     def publish_reached(self, clock_ms: int, path: str) -> None:
-        """Tell the query's clock streams that its sources have come to `clock_ms`, if they have event time.
+        """Publish to the query's clock streams that its sources have reached `clock_ms`, if they have event
+        time.
 
         `path` is where the clock of sources without one of their own is published.
         """

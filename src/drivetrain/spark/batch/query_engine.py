@@ -138,8 +138,8 @@ class CompiledBranches(Protocol):
 
     @property
     def first_new(self) -> int | None:
-        """Of two versions, one of which hands over to the other: the first batch in which the new one got a
-        message, in an attempt that may not be committed. None: none yet, or of one version."""
+        """During a handover, the first batch in which the new version got a message, in an attempt that may
+        not be committed; None before that, and without a handover."""
         ...
 
 

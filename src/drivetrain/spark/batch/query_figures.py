@@ -89,7 +89,7 @@ class QueryFigures:
         self._aligning_ms = 0
 
     def go_on(self, before: FragmentFigures) -> None:
-        """Go on counting where an earlier query of the same attempt stopped."""
+        """Continue counting where an earlier query of the same attempt stopped."""
         self._before = before.counters
 
     # -- in the thread that runs batches ---------------------------------------------------------------
@@ -109,14 +109,14 @@ class QueryFigures:
         self._published.append((batch_id, int(time.time() * 1000)))
 
     def aligned(self, txid: int, ms: int) -> None:
-        """Inputs were held at the barriers of a checkpoint for so long."""
+        """Record how long inputs were held at the barriers of a checkpoint."""
         self._aligning_ms += ms
         self._alignment = (txid, ms)
 
     # -- in the thread that polls ------------------------------------------------------------------------
 
     def reported(self, report: StreamingQueryProgress, rows: int) -> None:
-        """Spark has reported a batch that is committed, of so many messages."""
+        """Add a committed batch that Spark has reported, with its number of messages."""
         ran = self._ran.pop(report.batchId, None)
         times, work = (BatchTimes(), PythonWork()) if ran is None else (ran.times, ran.work)
         phases = phases_of(report.durationMs, times)
@@ -142,7 +142,7 @@ class QueryFigures:
             self._state = state_size(report.stateOperators)
 
     def gave(self, source: str, rows_by_partition: Mapping[int, int]) -> None:
-        """A batch took so many messages of each partition of a source."""
+        """Add how many messages a batch took of each partition of a source."""
         self._partitions.gave(
             {f"{source}/{n}": rows for n, rows in rows_by_partition.items()}, int(time.monotonic() * 1000)
         )

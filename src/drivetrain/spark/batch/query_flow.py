@@ -106,7 +106,7 @@ class QueryFlow:
         self._book.wait_room(self._inside, given_up, self._blocked)
 
     def blocked(self) -> Blocked:
-        """For how long batches have waited for room; from any thread."""
+        """How long batches have waited for space; from any thread."""
         found = {id: self._book.blocked_ms(id) for id in self._inside}
         outside, now_ms = self.outside.blocked_ms()
         return Blocked(
@@ -184,6 +184,7 @@ class QueryFlow:
 
 
 def _reads_all(plan: Plan, fragment: Fragment) -> bool:
-    """Whether every message of a batch is read: state takes all; without it, who looks at some may not."""
+    """Whether a query reads every message of a batch: with state it does; without, an output may read only
+    some."""
     operations = [plan.graph.nodes[id].operation for id in fragment.branches]
     return fragment.stateful is not None or not any(operation.may_skip_messages for operation in operations)

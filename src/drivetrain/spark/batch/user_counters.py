@@ -90,7 +90,7 @@ class UserCounters:
         return {name: amount for name, amount in counted.items() if not name.startswith(HIDDEN)}
 
     def take_work(self) -> PythonWork:
-        """How long Python code has taken since the last time: call it after a batch, when no job runs."""
+        """How long Python code has taken since the last call; call it after a batch, when no job runs."""
         spark = self._spark
         if spark is None:
             return PythonWork()

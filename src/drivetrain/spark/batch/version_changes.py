@@ -47,7 +47,7 @@ class VersionChanges:
         self._is_chosen = False
 
     def choose(self, batch_id: int) -> None:
-        """Go over to another version, if one is wanted and the batch is not bound to its own."""
+        """Switch to another version, if one is wanted and the batch is not bound to its own."""
         versions = self._query.versions
         if versions is None:
             return

@@ -209,7 +209,7 @@ class _Conditions:
         self._row = 0
 
     def of(self, row: int) -> bool:
-        """Ask for a message from now on; whether the pattern must see it."""
+        """Select the message to judge; returns whether the pattern must see it."""
         self._row = row
         return self._all_matter or bool(self._bits[row])
 

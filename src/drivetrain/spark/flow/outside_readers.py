@@ -42,7 +42,7 @@ LOOK_S: Final = 0.1
 
 
 class _Outside:
-    """One of the channels."""
+    """One channel for another application."""
 
     def __init__(
         self, channel: PlannedChannel, shown: str, store: ChannelStore, policy: OutsidePolicy
@@ -73,7 +73,7 @@ class _Outside:
             self.room.passed(position)
 
     def drop(self, now_ms: int) -> int:
-        """Drop what is too old or too much; returns how many messages."""
+        """Drop messages that are too old or too many; returns how many."""
         numbers = self.room.to_drop(self.reader.planned(), now_ms)
         if not numbers:
             return 0

@@ -23,7 +23,7 @@ def event_time_follows(graph: Graph, id: str, among: Iterable[str]) -> bool:
 
 
 def gets_event_time(graph: Graph, id: str, among: Iterable[str]) -> bool:
-    """Whether processor `id`, or one of these downstream of it, assigns event time."""
+    """Whether processor `id`, or one of these after it, assigns event time."""
     return graph.nodes[id].operation.assigned_time is not None or event_time_follows(graph, id, among)
 
 

@@ -52,7 +52,7 @@ def open_sinks(
 
 
 def refuse_shared_targets(plan: Plan) -> None:
-    """Raise `GraphError` when two sinks write to one place: each would take the other's for its own."""
+    """Raise `GraphError` when two sinks write to one place, where they would mix up their results."""
     taken: dict[str, str] = {}
     for node in plan.graph.nodes.values():
         sink = node.operation.target

@@ -207,8 +207,8 @@ def _run(
 
 
 def _listening(rundir: RunDirectory, loop: EmbeddedLoop, reporter: RunReporter) -> ControlSocket | None:
-    """The socket by which others see and change the application; without one, as on some file systems, it
-    runs on."""
+    """The socket through which other processes watch and change the application; where sockets are
+    impossible, as on some file systems, it runs without one."""
     try:
         return ControlSocket(rundir.path, ControlAnswers(rundir, loop.changes, reporter).answer)
     except DrivetrainError as error:

@@ -195,7 +195,7 @@ class Handovers:
         self._begin(Handover(record.number, record.follows, record.at_ms, of), frozenset())
 
     def resume(self) -> None:
-        """Go on with the handover to the version in force; raises InputError if a version cannot be read."""
+        """Continue the handover to the version in force; raises InputError if a version cannot be read."""
         record = self._versions.in_force.record
         if record.at_ms is None:
             self._notice_broken_off(record)

@@ -131,7 +131,7 @@ class RunReporter:
         self._is_asked_to_stop = True
 
     def status(self) -> JobStatus:
-        """How the run is now."""
+        """The current status of the run."""
         execution, loop, state = self._execution, self._loop, self._state
         rundir, plan = execution.rundir, execution.plan
         drivers = {} if loop is None else dict(loop.drivers)

@@ -59,9 +59,9 @@ class Scaling:
         self._since_s = 0.0
 
     def propose(self, name: str, partitions: int, refuse: Callable[[], None]) -> ScalingState:
-        """Begin to scale a fragment, named by its id or by a processor in it; returns how that stands.
+        """Begin to scale a fragment, named by its id or by a processor in it; returns its state.
 
-        `refuse` raises the error while something else is under way. Raises UserError for what cannot be.
+        `refuse` raises the error while something else is under way. Raises UserError when that is impossible.
         """
         if not self._reserved.acquire(blocking=False):
             refuse()

@@ -184,7 +184,7 @@ def _noted(
 
 
 def _require_columns(id: str, source: ApplicationStream, note: SubscriptionNote) -> None:
-    """Raise UserError when the stream has not the columns that the source declares."""
+    """Raise UserError when the stream does not have the columns that the source declares."""
     if source.schema is None:
         return
     from pyspark.sql.types import StructType

@@ -22,7 +22,7 @@ MOST_CHARACTERS: Final = 400_000
 
 
 def threads_of_process() -> dict[str, str]:
-    """The same of this process and the Spark that it runs, if it does."""
+    """The stacks of this process, and of Spark's Java if it runs here."""
     from pyspark import SparkContext
 
     return threads_of(SparkContext._active_spark_context)
