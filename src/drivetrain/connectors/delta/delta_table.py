@@ -114,7 +114,8 @@ class DeltaTarget(TableTarget):
     def mark(self, table: DeltaTable, name: str) -> int | None:
         """The version of an application's transaction.
 
-        The library reads the whole log for each, since its last checkpoint: so one version is asked once.
+        The library reads the whole log for each, since its last checkpoint: so each version is asked only
+        once.
         """
         of = (str(table.metadata().id), table.version())
         if of != self._marks_of:

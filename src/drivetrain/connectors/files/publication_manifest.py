@@ -151,7 +151,7 @@ def published_files(
 def last_published(filesystem: pafs.FileSystem, directory: str, prefix: str = "") -> int:
     """The last batch with a file in a sink's directory; `NONE` if there is none.
 
-    With `prefix` only files count whose names have it before their batches.
+    With `prefix`, only files count whose names have it before the number of the batch.
     """
     names = _published_names(filesystem, directory)
     its_own = re.compile(rf"{re.escape(prefix)}\d{{8,}}(?:-to\d{{8,}})?\..*" if prefix else ".*")

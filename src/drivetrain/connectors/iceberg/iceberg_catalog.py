@@ -36,7 +36,7 @@ _PAUSE_S = 0.1
 
 @dataclass(frozen=True)
 class IcebergPlace:
-    """The directory of a table's data files, as its catalog says to reach it."""
+    """The directory of a table's data files, with the way to reach it, as its catalog has it."""
 
     location: str
     properties: tuple[tuple[str, str], ...]

@@ -24,7 +24,7 @@ _OF_KAFKA = {
 
 
 def declared_columns(source: Any, id: str, spark: SparkSession) -> str | None:
-    """The columns of a source as DDL; None where only its data or a foreign schema says them."""
+    """The columns of a source as DDL; None where only its data or a foreign schema has them."""
     match source:
         case TextFiles() | Socket():
             return "value string"

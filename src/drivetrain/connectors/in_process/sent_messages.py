@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class SentMessages(CustomSource):
     """The messages in the channel at `uri`, with the columns `schema` (DDL).
 
-    It ends when an entry of the channel has the final clock; `is_bounded` is what the source that it stands
-    for says of itself.
+    It ends when an entry of the channel has the final clock; `is_bounded` is whether the source that it
+    replaces has an end.
     """
 
     uri: str

@@ -88,7 +88,7 @@ def sending(limit_bytes: int, linger_ms: int = LINGER_MS) -> dict[str, str]:
     """The default settings with which Spark's connector sends, if a message may have this size.
 
     A batch comes at once, so requests may be large, and wait a moment to fill up. Kafka's own defaults send
-    16 KiB at a time. at a time.
+    16 KiB at a time.
     """
     together = max(1, min(_SENT_TOGETHER_BYTES, limit_bytes))
     return {"batch.size": str(together), "linger.ms": str(linger_ms), "send.buffer.bytes": "-1"}

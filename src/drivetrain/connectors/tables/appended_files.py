@@ -47,7 +47,7 @@ log = logging.getLogger("drivetrain.tables")
 
 
 class DamagedError(OutputError):
-    """A file of a batch that waits is missing or changed."""
+    """A file of a waiting batch is missing or changed."""
 
 
 class PreparedFiles(msgspec.Struct, frozen=True):

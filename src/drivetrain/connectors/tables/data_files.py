@@ -70,7 +70,7 @@ class FilePlace(Protocol):
 
 @dataclass(frozen=True)
 class LocatedPlace:
-    """A directory on a disk, or in an object store that the section `[s3]` is about."""
+    """A directory on a disk, or in an object store that the section `[s3]` configures."""
 
     path_or_uri: str
     stores: StoreSettings | None = None
@@ -81,7 +81,7 @@ class LocatedPlace:
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A written file: its name, relative to the table's place, and what a table's log says of it.
+    """A written file: its name, relative to the table's place, and its description for the table's log.
 
     `partition` has the values of the partitions as text, by their declaration. `statistics` are those of
     Delta's log; `footer` is that of a self-contained file.

@@ -73,8 +73,8 @@ class Marks:
     ) -> int:
         """The last published batch, by the marks in the table; `NONE` if there is none.
 
-        `had` is whether this process has seen its state own the table. Raises `OutputError` if it does so no
-        more, and for rows of another state, unless they `may_mix`.
+        `had` is whether this process has seen its state own the table. Raises `OutputError` if it no longer
+        does, and for rows of another state, unless they `may_mix`.
         """
         if owner == self.number and batch is not None:
             return batch

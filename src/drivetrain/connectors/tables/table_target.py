@@ -57,7 +57,7 @@ class TableTarget(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What no other table has."""
+        """The identity of the table, which no other table has."""
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class TableTarget(ABC):
 
 
 def cause_of(error: Exception) -> str:
-    """What a library says of the cause, in its last line; at most 400 characters."""
+    """The cause, which a library names in its last line; at most 400 characters."""
     text = _STYLE.sub("", str(error))
     lines = [line.strip(" ↳") for line in text.splitlines() if line.strip()]
     return " … ".join(dict.fromkeys((lines[0], lines[-1])))[:400] if lines else type(error).__name__

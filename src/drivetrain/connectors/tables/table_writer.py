@@ -198,7 +198,7 @@ class TableSinkWriter:
         return table, rows, left, before
 
     def _repeated(self, work: Callable[[], Result]) -> Result:
-        """The result of `work`, which is done again while commits of others come first."""
+        """The result of `work`, repeated while commits of others come first."""
         until_s = time.monotonic() + self._sink.timeout_ms / 1000
         pause_s = _FIRST_PAUSE_S
         while True:
