@@ -23,13 +23,13 @@ from drivetrain.errors import DrivetrainError
 
 
 class KeepsStages(Protocol):
-    """Where the stages of changes are kept, by version: `GraphVersions`, or a way to it."""
+    """Keeps the stages of changes, by version: `GraphVersions`, or an object that writes to it."""
 
     def stages(self, number: int) -> tuple[ChangeStage, ...]:
         """The stages that are kept; raises InputError when they are damaged."""
 
     def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
-        """Keep these; raises why they cannot be written."""
+        """Keep these; raises an error if they cannot be written."""
 
 
 class ChangeHistory:

@@ -138,10 +138,10 @@ def ask_change(
 ) -> int:
     """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
-    `against` is the version that it was compared with; with `discards` fragments that go do not process what
-    they have; `at` is when it is to take effect; with `even_if_read` it may change what other applications
-    read. Raises why it is refused, and UnavailableError when the
-    application does not run embedded here.
+    `against` is the version that it was compared with; with `discards`, removed fragments do not process the
+    rest of their input; `at` is when it is to take effect; with `even_if_read` it may change what other
+    applications read. Raises the refusal, and UnavailableError when the application does not run
+    embedded here.
     """
     asked_state(rundir)  # before anything is written
     id = uuid.uuid4().hex
@@ -164,9 +164,10 @@ def ask_to_give_up(rundir: RunDirectory, number: int) -> None:
 
 
 def ask_to_scale(rundir: RunDirectory, fragment: str, partitions: int) -> ScalingState:
-    """Have the application that runs in `rundir` divide the state of a fragment again; how that begins.
+    """Have the application that runs in `rundir` divide the state of a fragment again; returns the state of
+    the scaling.
 
-    Raises why it refuses, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
+    Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
     """
     return scaling_in(ask(rundir, ControlRequest("scale", fragment=fragment, partitions=partitions)).state)
 
@@ -186,7 +187,7 @@ def wait_scaled(state: Callable[[], ChangeState], timeout_s: float | None = None
 
 
 def scaling_in(state: ChangeState | None) -> ScalingState:
-    """The scaling of which an application tells."""
+    """The scaling that an application reports."""
     if state is None or state.scaling is None:
         raise InternalError("an application does not say how a scaling stands")
     return state.scaling
@@ -195,7 +196,7 @@ def scaling_in(state: ChangeState | None) -> ScalingState:
 def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscribed:
     """Have the application that runs in `rundir` keep a stream for another one.
 
-    Raises why it refuses, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
+    Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
     """
     subscribed = ask(rundir, ControlRequest("subscribe", wanted=wanted), _COMPILES_S).subscribed
     if subscribed is None:
@@ -259,7 +260,7 @@ def wait_ended(
 def ask(rundir: RunDirectory, request: ControlRequest, timeout_s: float = ANSWERS_S) -> ControlAnswer:
     """The answer of the application that runs in `rundir`.
 
-    Raises what it refuses the request with, and UnavailableError when it does not run embedded here, or does
+    Raises its refusal, and UnavailableError when it does not run embedded here, or does
     not answer within `timeout_s` seconds.
     """
     line = asked(rundir.path, msgspec.json.encode(request), timeout_s)

@@ -43,7 +43,7 @@ class LetterPage:
     `timestamp` as microseconds, and where the next one begins.
 
     `before` is by fragment the number of the oldest message on this page or an earlier one; None on the last.
-    `count` messages are kept, and `dropped` ones are not any more.
+    `count` messages are kept, and `dropped` older ones were deleted.
     """
 
     letters: list[dict[str, Any]]

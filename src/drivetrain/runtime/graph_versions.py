@@ -171,7 +171,7 @@ class GraphVersions:
         }
 
     def refusals(self, plan: Plan) -> str:
-        """The processors of a plan that do not fit the state that there is, and why, in one line."""
+        """The processors of a plan that do not fit the existing state, and why, in one line."""
         newest = self.last_readable()
         if newest is None:
             return "a graph; with which one the state was made is not recorded"

@@ -66,7 +66,7 @@ class RunningConfig:
         return self._config[key]
 
     def changed(self) -> dict[str, str]:
-        """The values that were changed, by key, Raises InputError if the file is damaged."""
+        """The values that were changed, by key; raises InputError if the file is damaged."""
         return _read(self._home, self._config)
 
     def change(self, values: Mapping[str, str], restored: Iterable[str] = ()) -> tuple[ChangedValue, ...]:

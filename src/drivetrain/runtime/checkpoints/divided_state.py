@@ -40,7 +40,8 @@ _IF_FULL: Final = "make room: the fragment continues with the partitions that it
 
 
 class DividedState:
-    """The checkpoint of the fragment whose directory is `own`; whoever uses it runs the fragment alone."""
+    """The checkpoint of the fragment whose directory is `own`; only the process that runs the fragment may
+    use it."""
 
     def __init__(self, own: Path) -> None:
         self._checkpoint: Final = own / "checkpoint"
@@ -65,7 +66,7 @@ class DividedState:
         return self._made
 
     def put_in_place(self) -> None:
-        """Have the copy be the checkpoint from now on; raises DiskFullError and OutputError."""
+        """Put the copy in the place of the checkpoint; raises DiskFullError and OutputError."""
         with writing("the fragment's checkpoint", self._whole, if_full=_IF_FULL):
             for path, _, names in os.walk(self._made):
                 for name in names:

@@ -22,7 +22,7 @@ SCHEMES = ("s3://", "s3a://")
 
 
 def is_in_object_store(path_or_uri: str) -> bool:
-    """Whether a place is in an object store that the section `[s3]` is about."""
+    """Whether a place is in an object store that the section `[s3]` configures."""
     return path_or_uri.startswith(SCHEMES)
 
 

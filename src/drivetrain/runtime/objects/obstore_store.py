@@ -63,7 +63,7 @@ class ObstoreStore:
         self._client: Final = _client(bucket, settings, settings.secrets() if secrets is None else secrets)
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Create an object; False if the name is taken by another's."""
+        """Create an object; False if the name is taken by another object."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -136,7 +136,7 @@ class ObstoreStore:
         return None if found is None else str(found)
 
     def _asked(self, method: str, path: str, request: Callable[[], T]) -> T:
-        """The answer to a request, tried again while the store has none."""
+        """The answer to a request, requested again while the store gives none."""
         from obstore.exceptions import BaseError
 
         give_up_s = time.monotonic() + self._retry_s
