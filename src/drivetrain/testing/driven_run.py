@@ -74,7 +74,7 @@ class DrivenRun:
 
     @property
     def loop(self) -> EmbeddedLoop:
-        """What looks after the fragments of the run, which has been started."""
+        """The loop that drives the fragments of the run, which has been started."""
         assert self._loop is not None
         return self._loop
 

@@ -43,7 +43,7 @@ Columns = Callable[[Any, str], str]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a test says of a run; see `TestRun`."""
+    """A test's settings for a run; see `TestRun`."""
 
     tables: Mapping[str, Iterable[Any]] = field(default_factory=dict)
     real: frozenset[str] = frozenset()
@@ -118,7 +118,7 @@ def require_known(
 
 
 def shape(plan: Plan) -> object:
-    """What of a plan a list must not change."""
+    """The parts of a plan that a list must not change."""
     trunks = [(f.id, f.inputs, f.trunk) for f in plan.fragments]
     return trunks, [(c.producer, c.producer_fragment, c.consumer_fragment) for c in plan.channels]
 
@@ -147,7 +147,7 @@ def _listed(graph: Graph, id: str, input: str, token: str) -> tuple[Graph, str]:
 
 
 def _sent(graph: Graph, node: Node, columns: str, uri: str) -> tuple[Read, str]:
-    """What reads a test's messages in place of a source, and its columns.
+    """The declaration that reads a test's messages in place of a source, and its columns.
 
     A source that stamps messages when they arrive gets a column for that: in a test, the test sets the time.
     """

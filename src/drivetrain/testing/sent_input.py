@@ -78,7 +78,7 @@ class SentInput:
         self._store.append(self._sent, [segment], NO_CLOCK_MS)
 
     def end(self) -> None:
-        """Say that nothing follows."""
+        """Announce that nothing follows."""
         self._store.append_clock(FINAL_CLOCK_MS)
 
     def _shaped(self, row: Any, number: int) -> Sequence[Any]:
