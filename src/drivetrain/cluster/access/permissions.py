@@ -343,7 +343,7 @@ _name_of: Final = lru_cache(maxsize=1024)(read_name)
 
 
 def _role_refusal(me: Role, peer: ProcessName, message: Message) -> str | None:
-    """Rule 1."""
+    """Why rule 1 refuses a message of that peer; None if it does not."""
     kind, pair = type(message), (me, peer.role)
     if kind in KERNEL or kind in TAKEN.get(pair, ()):
         return None
@@ -353,7 +353,7 @@ def _role_refusal(me: Role, peer: ProcessName, message: Message) -> str | None:
 
 
 def _refusal(peer: ProcessName, arrival: Arrival) -> str | None:
-    """Rules 2 to 4."""
+    """Why one of the rules 2 to 4 refuses a message; None if none does."""
     message = arrival.message
     kind = type(message)
     if arrival.sender is None and kind in NEEDS_SENDER:
@@ -370,7 +370,7 @@ def _refusal(peer: ProcessName, arrival: Arrival) -> str | None:
 
 
 def _application_refusal(peer: ProcessName, message: Message) -> str | None:
-    """Rule 4."""
+    """Why rule 4 refuses a message of an application's process; None if it does not."""
     assert peer.app_id is not None
     assert peer.epoch is not None
     kind = type(message)

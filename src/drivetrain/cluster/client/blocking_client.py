@@ -181,7 +181,7 @@ class BlockingClient:
         over.
 
         `sets` are added to the settings of the application. With `discard`, removed fragments do not process
-        the rest of their input. Raises why it cannot change, ChangeUnderwayError,
+        the rest of their input. Raises the refusal, ChangeUnderwayError,
         RolledBackError when the new version has failed, and UnavailableError when its trial has not ended
         `timeout` after it came into force; the trial then continues.
         """

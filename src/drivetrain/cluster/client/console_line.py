@@ -70,7 +70,7 @@ class ConsoleRefusedError(UserError):
 
 
 class ConsoleLine:
-    """Asks the console of `client.console` in `config`; raises ConfigError for an address that is none."""
+    """Asks the console of `client.console` in `config`; raises ConfigError for an invalid address."""
 
     def __init__(self, config: Config) -> None:
         given = config[keys.CONSOLE].strip()
@@ -105,7 +105,8 @@ class ConsoleLine:
     async def call(self, call: ClientCall[A], arguments: msgspec.Struct) -> A:
         """The answer to a call of `console_calls`; raises what the cluster, or the console, refuses it with.
 
-        Raises ConsoleUnreachableError, ConsoleRefusedError, PeerViolationError for what is no console.
+        Raises ConsoleUnreachableError, ConsoleRefusedError, PeerViolationError if it is not a console that
+        answers.
         """
         body = msgspec.msgpack.encode(arguments)
         content = await asyncio.to_thread(self._request, f"calls/{call.name}", {}, body)
@@ -197,7 +198,7 @@ class ConsoleLine:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for an error."""
+    """Treats a redirect as an error."""
 
     def redirect_request(self, *_: Any) -> None:
         """No other request."""

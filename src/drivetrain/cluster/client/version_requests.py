@@ -96,7 +96,7 @@ class ChangingClient(ABC):
         """Change an application while it runs; returns once the new version is in force, and on trial.
 
         `against` is the version that the user has compared it with. With `discards`, removed fragments do not
-        process the rest of their input. Raises why it is refused,
+        process the rest of their input. Raises the refusal,
         UnavailableError when no application master answers, and what `submit` raises.
         """
         view = await self.application(app)
@@ -164,7 +164,7 @@ class ChangingClient(ABC):
 
 
 async def ask_change(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeState:
-    """Ask an application to change; raises why it is refused, and UnavailableError without an answer."""
+    """Ask an application to change; raises the refusal, and UnavailableError without an answer."""
     stands = await _ask(view, request, ChangeStands, timeout_ms)
     if stands.error is not None:
         raise error_of_view(stands.error)

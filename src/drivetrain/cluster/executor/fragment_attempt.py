@@ -220,7 +220,7 @@ class Attempt:
             self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
 
     def _role(self, running: RunningVersions) -> Role | None:
-        """As what the fragment has to run; from then on it can be compiled. None: it has left."""
+        """The role in which the fragment has to run, so that it can be compiled; None: it has left."""
         try:
             with self._work.compiling:
                 running.put_in_force()

@@ -158,7 +158,8 @@ class RunningVersions:
         return record
 
     def role(self, fragment: str) -> Role | None:
-        """As what a fragment has to run, so that it can be compiled; None: it has left. `compiling` is held.
+        """The role in which a fragment has to run, so that it can be compiled; None: it has left. `compiling`
+        is held.
 
         Raises InputError when the versions cannot be read, or the version that has it cannot be loaded.
         """
@@ -170,7 +171,7 @@ class RunningVersions:
         return role
 
     def abandoned(self, query: FragmentQuery) -> list[str]:
-        """The channels of a query whose subscribers are to go, or are gone, without reading on."""
+        """The channels of a query whose subscribers have left, or will leave, without reading the rest."""
         roles = roles_in(self.stored)
         found: list[str] = []
         for channel in query.plan.outputs(query.fragment.id):

@@ -218,8 +218,8 @@ class Work:
     def _in_force(
         self, plan: Plan, rundir: RunDirectory, *, from_file: bool
     ) -> tuple[Plan, GraphVersion | None]:
-        """The plan to run, and its record if it is known: of the version in force, if this application, as
-        it was submitted, has changed while it ran; else of its file, which is `plan`."""
+        """The plan to run, and its record if it is known: those of the version in force, if this application
+        has changed while it ran; else those of its file, which is `plan`."""
         by = rundir.preparation.last
         if from_file or by is None or by.app_id != self._preparer.app_id:
             return plan, None

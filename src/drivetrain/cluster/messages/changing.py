@@ -52,10 +52,10 @@ class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
     """Change the application to `code`, or back to version `number`; asked of an application master.
 
     `against` is the version that the user has compared it with (0: whichever is in force). With `discards`,
-    fragments that leave do not process what they have. With `edit`, the new version is the one in force with
-    that edit, for which `code` has the function, if it needs one. Answered with `ChangeStands` when every
-    changed fragment has taken the version up, or the change was refused. With `only_makes` nothing changes:
-    the answer has the record that the version would have.
+    fragments that leave do not process the rest of their input. With `edit`, the new version is the one in
+    force with that edit, for which `code` has the function, if it needs one. Answered with `ChangeStands`
+    when every changed fragment has taken the version up, or the change was refused. With `only_makes` nothing
+    changes: the answer has the record that the version would have.
     """
 
     against: Count

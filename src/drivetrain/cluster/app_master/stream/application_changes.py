@@ -239,7 +239,7 @@ class ApplicationChanges:
         self._judge([] if failed is None else [failed])
 
     def _judge(self, events: list[Event]) -> None:
-        """Take what fragments have done with the version on trial."""
+        """Process the fragments' reports about the version on trial."""
         for event in events:
             if self._core.stage is not Stage.ON_TRIAL:
                 return
