@@ -194,7 +194,8 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def meaning(self, error: Exception) -> DrivetrainError | None:
-        """The user's error for a driver's, None for other errors; `UnavailableError` if waiting may help."""
+        """The error for the user that stands for a driver's error, None for any other error;
+        `UnavailableError` if waiting may help."""
 
     @abstractmethod
     def require_values(self, messages: pa.RecordBatch) -> None:

@@ -29,7 +29,7 @@ from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 
 
 class Mark(StrEnum):
-    """What differs at a processor, in one word."""
+    """The kind of difference at a processor, in one word."""
 
     NEW = "new"
     GONE = "gone"

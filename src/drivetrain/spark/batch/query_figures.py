@@ -95,7 +95,7 @@ class QueryFigures:
     # -- in the thread that runs batches ---------------------------------------------------------------
 
     def ran(self, batch: RanBatch) -> None:
-        """The outputs have a batch."""
+        """Record a batch that all outputs have."""
         self._ran[batch.id] = batch
         while len(self._ran) > _MOST_WAITING:
             self._ran.pop(next(iter(self._ran)))

@@ -176,7 +176,7 @@ class Scaling:
 
 
 def _continue(_query: FragmentQuery) -> None:
-    """The next query needs nothing before it starts."""
+    """Does nothing before the next query starts."""
 
 
 def _require_useful(plan: Plan, stateful: str, partitions: int) -> None:

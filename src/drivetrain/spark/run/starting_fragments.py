@@ -54,7 +54,7 @@ def started(execution: Execution, loaded: LoadedVersion, fragment: Fragment) -> 
 
 
 def check_sources(loaded: LoadedVersion, fragment: Fragment) -> None:
-    """Raise what is wrong with the sources of a fragment that is to start."""
+    """Raise an error if a source of a fragment that is to start cannot be used."""
     for id in loaded.record.sources(fragment.id):
         source = loaded.plan.graph.nodes[id].operation.any_source
         assert source is not None

@@ -102,7 +102,7 @@ class ProposedChange:
         return f"{self._owner.context.system.rng.getrandbits(128):032x}"
 
     async def _request(self, id: str, message: ChangeGraph) -> CheckVersion:
-        """What executors are asked, once they find the archive."""
+        """The request to executors, once they can find the archive."""
         context = self._owner.context
         stands = await context.blocking(self._stored.stands)
         if message.code is not None:
