@@ -44,7 +44,18 @@ JOBS = (
     "startup",
     "flights",
 )
-PARTS = ("nexmark", "parsers", "segment_format", "wheel", "actors", "remote", "clock", "console", "soak")
+PARTS = (
+    "nexmark",
+    "parsers",
+    "segment_format",
+    "wheel",
+    "actors",
+    "remote",
+    "clock",
+    "run_app",
+    "console",
+    "soak",
+)
 """Benchmarks of single parts: their own commands, whose text is shown as it is."""
 
 RESULTS = Path(".bench-results")
