@@ -21,6 +21,7 @@ from free_ports import free_port
 from whole_cluster import APP_MASTER, WholeCluster, drivetrain, wait_for, whole_cluster
 
 HERE = Path(__file__).parent
+SHELL = HERE.parents[1] / "examples" / "distributed_shell.py"
 
 
 class ConsoleProcess:
@@ -71,7 +72,7 @@ class ConsoleProcess:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeCluster]:
     directory = tmp_path_factory.mktemp("cluster")
     shutil.copy(HERE / "slow_sink_application.py", directory / "tills.py")
-    with whole_cluster(directory, masters=1, workers=1) as started:
+    with whole_cluster(directory, masters=1, workers=1, console=True) as started:
         yield started
 
 
@@ -174,4 +175,57 @@ def test_an_application_is_killed_from_its_page(
     dashboard.wait_for(".outcome", "It has been killed")
     dashboard.wait_for(".head .badge", "killed")
     wait_for(lambda: not cluster.processes(APP_MASTER), "its processes to end")
+    assert dashboard.complaints() == []
+
+
+def test_workers_come_and_go_by_the_buttons_of_the_cluster_page(
+    browser: Chrome, cluster: WholeCluster
+) -> None:
+    assert cluster.console is not None
+    entrance = cluster.console["entry"]
+    shown = Dashboard(browser, entrance.partition("?")[0], entrance, patience_s=240)
+    shown.enter()
+    shown.begin()
+    shown.open("/cluster")
+    shown.wait_for("[aria-label=Workers] tbody th", "worker-1")
+    shown.click("button.action", "Add a worker")
+    shown.click("dialog[open] button", "Add it")
+    shown.wait_for(".outcome", "The worker is registered: worker-2")
+    shown.wait_for("[aria-label=Workers] tbody th", "worker-2")
+    assert "worker-2" in {one.name for one in cluster.client.workers()}
+    shown.click("button[aria-label='Remove worker-2']")
+    shown.wait_for("dialog[open]", "worker-2")
+    shown.click("dialog[open] button.danger", "Remove it")
+    shown.wait_for(".outcome", "The worker has ended: worker-2")
+    shown.wait_until("!document.querySelector('[aria-label=Workers] tbody').textContent.includes('worker-2')")
+    assert [one.name for one in cluster.client.workers()] == ["worker-1"]
+    assert shown.complaints() == []
+
+
+def test_another_console_of_the_same_cluster_has_no_buttons_for_workers(dashboard: Dashboard) -> None:
+    dashboard.open("/cluster")
+    dashboard.wait_for("[aria-label=Workers] tbody th", "worker-1")
+    assert "Add a worker" not in dashboard.text()
+    assert dashboard.script("return document.querySelector('[aria-label^=Remove]')") is None
+
+
+def test_a_custom_application_has_a_page_with_what_it_printed_and_none_of_streams(
+    dashboard: Dashboard, cluster: WholeCluster
+) -> None:
+    command = "command=echo '<b>forty</b>' $((40 + 2)); sleep 8"
+    accepted = cluster.submit(str(SHELL), "--detached", "--json", "--set", command)
+    assert accepted.returncode == 0, accepted.stderr
+    app = json.loads(accepted.stdout)["app_id"]
+    dashboard.open(f"/apps/{app}")
+    dashboard.wait_for(".facts", "custom: it has an application master of its own, distributed_shell:Shell")
+    dashboard.wait_for(".head .badge", "succeeded")
+    dashboard.wait_for(".panel pre", "worker-1: <b>forty</b> 42")
+    pages = dashboard.script(
+        "return [...document.querySelectorAll('nav a')].map((one) => one.getAttribute('href'))"
+        ".filter((one) => one.includes(arguments[0])).map((one) => one.split('/').pop())",
+        app,
+    )
+    assert set(pages) == {app, "errors", "logs"}, pages
+    dashboard.open(f"/apps/{app}/logs")
+    dashboard.wait_for(".log .row")
     assert dashboard.complaints() == []

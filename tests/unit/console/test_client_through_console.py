@@ -12,6 +12,7 @@ from test_dead_letters_over_http import shop_state, store
 from test_late_messages_over_http import store as store_late
 from test_reading import running
 from test_writing import APPLICATION
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from drivetrain.cli.main import app as command
@@ -95,6 +96,61 @@ def test_the_commands_take_the_address_that_a_console_prints(
     assert json.loads(run("late-messages", "shop", "--json"))["late_messages"][0]["message"] == "a late one"
     assert "a late one" in run("late-messages", "shop")
     assert "shop-1 is killed" in run("kill", "shop")
+
+
+def test_every_command_that_takes_masters_takes_a_console() -> None:
+    commands = get_command(command).commands  # type: ignore[attr-defined] # a group
+    options = {
+        name: {option for parameter in one.params for option in parameter.opts}
+        for name, one in commands.items()
+    }
+    of_clusters = {name for name, known in options.items() if "--masters" in known}
+    without = of_clusters - {name for name, known in options.items() if "--console" in known}
+    assert without == {"master", "worker", "console"}, "they are the cluster, and its console"
+    assert {"replay", "restart", "kill", "submit", "wait", "logs", "explain", "savepoint"} <= of_clusters
+
+
+def test_an_application_lives_and_ends_by_commands_through_a_console(
+    console: ConsoleInThread, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    address = f"{console.address}?token={console.token}"
+    file = tmp_path / "shop.py"
+    file.write_bytes(APPLICATION)
+
+    def run(*arguments: str, code: int = 0) -> str:
+        done = CliRunner().invoke(command, [*arguments, "--console", address])
+        assert done.exit_code == code, (done.output, done.exception)
+        return done.output or capfd.readouterr().out  # of commands that reserve standard output
+
+    setting = ("--set", "input=/some/where")
+    assert json.loads(run("submit", str(file), "--detached", "--json", *setting))["app_id"] == "shop-1"
+    assert "is not over yet" in run("wait", "shop", "--timeout", "1 s", code=4)
+    assert "is killed" in run("kill", "shop")
+    assert json.loads(run("wait", "shop", "--json"))["state"] == "killed"
+    assert "has already ended" in run("kill", "shop-1", code=2)
+    assert json.loads(run("restart", "shop", "--json"))["id"] == "shop-1"
+    assert console.world.applications["shop-1"].state is not ApplicationState.KILLED
+    assert "2024-01-01" in run("replay", "shop", "--from", "2024-01-01T00:00", "--yes")
+    assert console.world.applications["shop-1"].spec.replay_from_ms == 1_704_067_200_000
+    assert "--from" in run("replay", "shop", "--from", "yesterday", "--yes", code=2)
+    assert "no application" in run("restart", "nothing-9", code=2)
+    lines = [json.loads(line) for line in (console.directory / "audit.log").read_text().splitlines()]
+    assert [
+        kind for kind in ("restart", "replay") if not any(kind in json.dumps(line) for line in lines)
+    ] == []
+
+
+def test_logs_are_read_and_a_slow_clock_is_waited_for_through_a_console(console: ConsoleInThread) -> None:
+    running(console)
+    console.cluster.worker("w1", {"executor-1": b"a line\n"})
+    address = f"{console.address}?token={console.token}"
+    shown = CliRunner().invoke(command, ["logs", "wc", "--console", address])
+    assert (shown.exit_code, shown.output) == (0, "executor-1 | a line\n")
+    late = CliRunner().invoke(
+        command, ["wait", "wc", "--clock", "2999-01-01T00:00", "--timeout", "1 s", "--console", address]
+    )
+    assert late.exit_code == 4, late.output
+    assert "clock is not there yet" in late.output
 
 
 def test_masters_and_a_console_exclude_each_other(console: ConsoleInThread) -> None:

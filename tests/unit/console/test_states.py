@@ -13,7 +13,9 @@ import pytest
 from console_in_thread import ConsoleInThread
 from test_dead_letters_over_http import shop_state
 from test_reading import HOSTILE
+from typer.testing import CliRunner
 
+from drivetrain.cli.main import app as command
 from drivetrain.console import state_reading
 from drivetrain.console.access.roles import Role
 from drivetrain.console.answers.states import KeptState, KeptStates
@@ -145,3 +147,20 @@ def test_parameters_that_cannot_be_used_start_no_process(
     asked = acting("pass")
     assert console.http.get(f"{PATH}/counts?{query}").status_code == 400
     assert not asked.exists()
+
+
+def test_the_command_asks_for_states_through_a_console(
+    console: ConsoleInThread, state: Path, acting, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = acting(ANSWER.format(outcome=msgspec.json.encode(Outcome(states=STATES))))
+    address = f"{console.address}?token={console.token}"
+    given = ["state", "shop", "counts", "--key", HOSTILE, "--at", "1970-01-01T00:01", "--console", address]
+    done = CliRunner().invoke(command, [*given, "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    answer = json.loads(done.output or capfd.readouterr().out)
+    assert (answer["processor"], answer["clock_ms"], len(answer["states"])) == ("counts", 120_000, 2)
+    assert answer["states"][1]["window"] == {"start_ms": 0, "end_ms": 60_000}
+    request = json.loads(asked.read_bytes())
+    assert (request["key"], request["at"], request["limit"]) == (HOSTILE, "1970-01-01T00:01", 50)
+    nobody = CliRunner().invoke(command, ["state", "nothing", "counts", "--console", address])
+    assert nobody.exit_code == 2, nobody.output

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from drivetrain.actor import ActorFailedError, ActorSystem, Message
-from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
+from drivetrain.api.durations import milliseconds
 from drivetrain.api.moments import moment_ms
 from drivetrain.cluster.client.app_master_asks import (
     ask_clock,
@@ -47,13 +47,11 @@ from drivetrain.cluster.client.attachment import (
     Show,
     ViewSeen,
 )
-from drivetrain.cluster.client.client_errors import StillUnderWayError
 from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader_asks import LeaderLine
-from drivetrain.cluster.client.listing import all_applications, all_workers, runs_on
+from drivetrain.cluster.client.listing import all_applications, all_workers
 from drivetrain.cluster.client.process_logs import LogReader, Piece
 from drivetrain.cluster.client.refusals import (
-    clock_not_reached,
     error_of_answer,
     no_savepoint_of,
     require_name,
@@ -61,6 +59,7 @@ from drivetrain.cluster.client.refusals import (
 )
 from drivetrain.cluster.client.submission import Submission, own_savepoint_place
 from drivetrain.cluster.client.version_requests import ChangingClient
+from drivetrain.cluster.client.waiting import POLL_S, WaitingClient
 from drivetrain.cluster.code_transfer import NO_CODE, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
 from drivetrain.cluster.messages.applications import (
@@ -83,16 +82,14 @@ from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.job.history import History
 
 R = TypeVar("R", bound=Message)
-T = TypeVar("T")
 
-POLL_S: Final = 0.5
 _CLOCK_MS: Final = 20_000
 """How long one application master may take to answer `WaitClock`: it may be replaced meanwhile."""
 _LOOK_MS: Final = 3_000
 """How long the leader may be missing before attached clients show it."""
 
 
-class Client(ChangingClient):
+class Client(ChangingClient, WaitingClient):
     """A client of the cluster of `masters`, HOST:PORT each; made by `open_client`."""
 
     def __init__(self, system: ActorSystem, masters: Sequence[str], timeout_ms: int) -> None:
@@ -209,41 +206,6 @@ class Client(ChangingClient):
         request = Restart(before.app_id, replay_from_ms)
         return (await self._ask(request, FoundApplication, app, done)).application
 
-    async def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
-        """Wait until an application is over; raises StillUnderWayError after `timeout`.
-
-        Without a leader it waits for one, until the timeout.
-        """
-
-        async def is_over() -> ApplicationView | None:
-            view = await self.application(app)
-            return view if view.state.is_over else None
-
-        return await self._wait_for(is_over, timeout, app, "the application is not over yet")
-
-    async def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
-        """Wait until an application has processed everything before `moment`; returns its clock, in ms.
-
-        `moment` is ISO 8601 (UTC unless it has a zone), a datetime, or ms since the epoch. Continues through
-        changes of leader and application master. Raises StillUnderWayError when the clock does not reach it
-        in time, ApplicationOverError when the application ends first.
-        """
-        wanted_ms = moment_ms(moment, "moment")
-        end_s = self.system.loop.time() + milliseconds(timeout, "timeout") / 1000
-
-        async def reached() -> int | None:
-            view = await self.application(app)
-            if view.clock_ms is not None and view.clock_ms >= wanted_ms:
-                return view.clock_ms
-            if view.state.is_over:
-                raise clock_not_reached(view, app, wanted_ms)
-            left_ms = int((end_s - self.system.loop.time()) * 1000)
-            if view.app_master is None or left_ms <= 0:
-                return None
-            return await ask_clock(view, wanted_ms, min(left_ms, _CLOCK_MS))
-
-        return await self._wait_for(reached, timeout, app, "the application's clock is not there yet")
-
     async def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
         """Have an application write a savepoint to a directory; returns the directory's absolute path.
 
@@ -259,16 +221,6 @@ class Client(ChangingClient):
             raise no_savepoint_of(view, app)
         await ask_savepoint(view, directory, timeout_ms)
         return directory
-
-    async def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
-        """Wait until no worker runs a process of an application that is over."""
-        app_id = (await self.application(app)).app_id
-
-        async def is_gone() -> bool | None:
-            running = [worker for worker in await self.workers() if runs_on(worker, app_id)]
-            return None if running else True
-
-        await self._wait_for(is_gone, timeout, app, "processes of the application are still ending")
 
     # ---- the cluster
 
@@ -344,6 +296,9 @@ class Client(ChangingClient):
 
     # ---- inside
 
+    async def _clock_reached(self, view: ApplicationView, wanted_ms: int, left_ms: int) -> int | None:
+        return None if view.app_master is None else await ask_clock(view, wanted_ms, min(left_ms, _CLOCK_MS))
+
     async def _ask(
         self,
         message: Message,
@@ -360,25 +315,3 @@ class Client(ChangingClient):
             if error.failure_code == "unknown-application":
                 known = [name for line in await self.applications() for name in (line.name, line.app_id)]
             raise error_of_answer(error, app, known) from error
-
-    async def _wait_for(
-        self, look: Callable[[], Awaitable[T | None]], timeout: str, app: str, otherwise: str
-    ) -> T:
-        end_s = self.system.loop.time() + milliseconds(timeout, "timeout") / 1000
-        while True:
-            try:
-                found = await look()
-            except (NoLeaderError, NoMasterError):
-                if self.system.loop.time() >= end_s:
-                    raise
-                found = None
-            if found is not None:
-                return found
-            if self.system.loop.time() >= end_s:
-                raise StillUnderWayError(
-                    otherwise,
-                    where=app,
-                    got=f"after {timeout}",
-                    remedy=f"wait longer; `drivetrain show {app}` shows its progress",
-                )
-            await asyncio.sleep(POLL_S)

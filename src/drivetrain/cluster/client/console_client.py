@@ -2,8 +2,9 @@
 
 Problem: commands and programs must work in the same way with a console and without one.
 
-Design: the console asks the cluster with its own client, so this module only adds waiting and repetition.
-Both consist of short calls, so that no proxy ends them, and the console may be restarted in between.
+Design: the console asks the cluster with its own client, so this module only adds repetition, and `waiting`
+the waits. Both consist of short calls, so that no proxy ends them, and the console may be restarted in
+between.
 
 Invariants: those of `client.Client`.
 
@@ -16,7 +17,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeVar
@@ -37,16 +38,14 @@ from drivetrain.cluster.client.attachment import (
     StatusReceived,
     ViewSeen,
 )
-from drivetrain.cluster.client.client_errors import StillUnderWayError
 from drivetrain.cluster.client.console_line import ConsoleLine, ConsoleUnreachableError
 from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
-from drivetrain.cluster.client.listing import runs_on
 from drivetrain.cluster.client.process_logs import Piece
-from drivetrain.cluster.client.refusals import clock_not_reached, require_name, require_small
+from drivetrain.cluster.client.refusals import require_name, require_small
 from drivetrain.cluster.client.submission import Submission
 from drivetrain.cluster.client.version_requests import GraphHistory, ended_trial
+from drivetrain.cluster.client.waiting import POLL_S, WaitingClient
 from drivetrain.cluster.code_transfer import CodeMissingError, upload
-from drivetrain.cluster.leader import NoLeaderError, NoMasterError
 from drivetrain.cluster.messages.applications import (
     ApplicationLine,
     ApplicationView,
@@ -62,15 +61,12 @@ from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
 R = TypeVar("R", bound=Message)
-T = TypeVar("T")
-
-POLL_S: Final = 0.5
-_AWAY: Final = (NoLeaderError, NoMasterError, ConsoleUnreachableError)
-"""Errors whose cause may be gone after a moment."""
 
 
-class ConsoleClient:
+class ConsoleClient(WaitingClient):
     """A client that asks through `line`; `timeout_ms` is how long it repeats a submission."""
+
+    away = (*WaitingClient.away, ConsoleUnreachableError)
 
     def __init__(self, line: ConsoleLine, timeout_ms: int) -> None:
         self.line: Final = line
@@ -131,33 +127,6 @@ class ConsoleClient:
             calls.REPLAY, calls.ReplayFrom(app, moment_ms(replay_from, "replay_from"))
         )
 
-    async def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
-        """Wait until an application is over; see `Client.wait`."""
-
-        async def is_over() -> ApplicationView | None:
-            view = await self.application(app)
-            return view if view.state.is_over else None
-
-        return await self._wait_for(is_over, timeout, app, "the application is not over yet")
-
-    async def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
-        """Wait until an application has processed everything before `moment`; see `Client.wait_clock`."""
-        wanted_ms = moment_ms(moment, "moment")
-        end_ms = monotonic_ms() + milliseconds(timeout, "timeout")
-
-        async def reached() -> int | None:
-            view = await self.application(app)
-            if view.clock_ms is not None and view.clock_ms >= wanted_ms:
-                return view.clock_ms
-            if view.state.is_over:
-                raise clock_not_reached(view, app, wanted_ms)
-            left_ms = min(end_ms - monotonic_ms(), calls.MOST_CLOCK_MS)
-            if left_ms <= 0:
-                return None
-            return await self.line.call(calls.CLOCK, calls.ClockOf(app, wanted_ms, left_ms))
-
-        return await self._wait_for(reached, timeout, app, "the application's clock is not there yet")
-
     async def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
         """Have an application write a savepoint; returns where.
 
@@ -167,16 +136,6 @@ class ConsoleClient:
         wanted = calls.SavepointOf(app, None if place is None else str(place), timeout)
         written = await self.line.call(calls.SAVEPOINT, wanted)
         return Path(written)
-
-    async def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
-        """Wait until no worker runs a process of an application; see `Client.wait_gone`."""
-        app_id = (await self.application(app)).app_id
-
-        async def is_gone() -> bool | None:
-            running = [worker for worker in await self.workers() if runs_on(worker, app_id)]
-            return None if running else True
-
-        await self._wait_for(is_gone, timeout, app, "processes of the application are still ending")
 
     # ---- changes
 
@@ -268,7 +227,7 @@ class ConsoleClient:
         await asyncio.sleep(POLL_S)
         try:
             view, status = await self.status(app_id)
-        except _AWAY:
+        except self.away:
             return [LeaderMissing()]
         seen = ViewSeen(view, None)
         return [seen] if status is None or view.state.is_over else [StatusReceived(status), seen]
@@ -312,31 +271,13 @@ class ConsoleClient:
 
     # ---- inside
 
+    async def _clock_reached(self, view: ApplicationView, wanted_ms: int, left_ms: int) -> int | None:
+        most_ms = min(left_ms, calls.MOST_CLOCK_MS)
+        return await self.line.call(calls.CLOCK, calls.ClockOf(view.app_id, wanted_ms, most_ms))
+
     async def _put(self, message: Message, reply: type[R]) -> R:
         assert isinstance(message, PutCode)
         part = calls.CodePart(message.sha256, message.offset, message.size_bytes, message.data)
         answer = await self.line.call(calls.PUT_CODE, part)
         assert isinstance(answer, reply)
         return answer
-
-    async def _wait_for(
-        self, look: Callable[[], Awaitable[T | None]], timeout: str, app: str, otherwise: str
-    ) -> T:
-        end_ms = monotonic_ms() + milliseconds(timeout, "timeout")
-        while True:
-            try:
-                found = await look()
-            except _AWAY:
-                if monotonic_ms() >= end_ms:
-                    raise
-                found = None
-            if found is not None:
-                return found
-            if monotonic_ms() >= end_ms:
-                raise StillUnderWayError(
-                    otherwise,
-                    where=app,
-                    got=f"after {timeout}",
-                    remedy=f"wait longer; `drivetrain show {app}` shows its progress",
-                )
-            await asyncio.sleep(POLL_S)

@@ -5,60 +5,31 @@ Called by `console.routes.table`.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Annotated
 
-import msgspec
-from msgspec import Meta
-
-from drivetrain.console import cursors
 from drivetrain.console.answers.late_messages import LateMessage, LateMessages
+from drivetrain.console.handlers.message_pages import page_of
 from drivetrain.console.route import Call
 from drivetrain.runtime import late_samples
 from drivetrain.runtime.late_samples import Position, newest_of, samples_below
 
 
-class LateMessagesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which page of the samples."""
-
-    limit: Annotated[int, Meta(ge=1, le=200, description="The length of a page.")] = 50
-    cursor: Annotated[
-        Annotated[str, Meta(max_length=2_000)] | None, Meta(description="The `next` of the page before.")
-    ] = None
-
-
 async def late_messages(call: Call) -> LateMessages:
     """A page of samples of the messages that came too late, the newest first."""
-    query = call.query
-    assert isinstance(query, LateMessagesQuery)
-    view = await call.services.client.application(call.path["app"])
-    kind = f"late-messages {view.app_id}"
-    before = None if query.cursor is None else _position(cursors.read(query.cursor, kind))
-    rundir = await call.services.state_of(view)
+    view, page, following = await page_of(call, "late-messages", tuple[int, str, int], _read)
     status = await call.services.client.job_status(view)
-    async with call.services.readers:
-        found = await asyncio.to_thread(_read, rundir.path, query.limit + 1, before)
-    page = found[: query.limit]
-    more = cursors.Cursor(kind, msgspec.json.encode(page[-1][0]).decode()) if len(found) > len(page) else None
     return LateMessages(
         samples=tuple(_answered(position[1], sample) for position, sample in page),
-        next=None if more is None else cursors.written(more),
+        next=following,
         late=None if status is None else {id: late for id, (_, _, late, _) in status.counts.items() if late},
     )
 
 
 def _read(
     state: Path, limit: int, before: Position | None
-) -> list[tuple[Position, late_samples.LateMessage]]:
-    return newest_of(samples_below(state), limit, before)
-
-
-def _position(text: str) -> Position:
-    try:
-        return msgspec.json.decode(text, type=tuple[int, str, int])
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise cursors.bad(str(error)) from error
+) -> tuple[list[tuple[Position, late_samples.LateMessage]], Position | None]:
+    found = newest_of(samples_below(state), limit + 1, before)
+    return found[:limit], found[limit - 1][0] if len(found) > limit else None
 
 
 def _answered(fragment: str, sample: late_samples.LateMessage) -> LateMessage:

@@ -33,6 +33,7 @@ from drivetrain.console.handlers import (
     states,
     versions,
 )
+from drivetrain.console.handlers.message_pages import MessagesQuery
 from drivetrain.console.route import V1, Route
 from drivetrain.console.routes.writes import APP as _APP
 from drivetrain.console.routes.writes import WRITES
@@ -217,7 +218,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _USER,
         dead_letters.dead_letters,
         DeadLetters,
-        query=dead_letters.DeadLettersQuery,
+        query=MessagesQuery,
         problems=(429,),
     ),
     Route(
@@ -228,7 +229,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _USER,
         late_messages.late_messages,
         LateMessages,
-        query=late_messages.LateMessagesQuery,
+        query=MessagesQuery,
         problems=(429,),
     ),
     Route(

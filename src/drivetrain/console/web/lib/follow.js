@@ -113,12 +113,15 @@ async function beginCurves(app) {
 
 /** @param {string} app */
 async function fetchGraph(app) {
+  if (store.isCustom.peek()) {
+    store.graph.value = null;
+    return;
+  }
   try {
     const found = await get(["applications", app, "graph"]);
     if (isStillShown(app)) store.graph.value = found;
   } catch {
-    // An application with a master of its own has no graph, and neither has one whose code cannot be planned here:
-    // the page of the graph is left out.
+    // An application whose code cannot be planned here has no graph: the page of the graph is left out.
     if (isStillShown(app)) store.graph.value = null;
   }
 }

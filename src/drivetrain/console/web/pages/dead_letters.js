@@ -1,13 +1,11 @@
 // @ts-check
 // Dead letters: the messages that the application could not process, page by page.
 
-import { html, useState } from "../lib/dom.js";
+import { html } from "../lib/dom.js";
 import { showClock, showCount, showCounted } from "../lib/figures.js";
-import { usePage } from "../lib/page.js";
-import { snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Facts } from "../parts/figures.js";
-import { Empty, Panel } from "../parts/panel.js";
+import { MessagesPanel, useMessages } from "../parts/kept_messages.js";
 import { ProblemBox } from "../parts/problem.js";
 
 /** @typedef {import("../lib/answers").DeadLetter} DeadLetter */
@@ -15,28 +13,14 @@ import { ProblemBox } from "../parts/problem.js";
 const LONGEST_HEADING = 300;
 
 export function DeadLettersPage() {
-  const app = snapshot.value?.application.app_id ?? "";
-  const [cursor, setCursor] = useState(/** @type {string | null} */ (null));
-  const [asked, setAsked] = useState(0);
-  const { found, problem } = usePage("dead-letters", app, cursor, asked);
-  const newest = () => {
-    setCursor(null);
-    setAsked(asked + 1);
-  };
-  const tools = html`<div class="tools">
-    <button class="action" type="button" onClick=${newest}>Newest</button>
-    <button class="action" type="button" disabled=${!found?.next} onClick=${() => setCursor(found?.next ?? null)}>Older</button>
-  </div>`;
+  const of = useMessages("dead-letters");
+  const { found, problem } = of;
   const gone = found?.dropped ? `; ${showCounted(found.dropped, "older one")} dropped` : "";
+  const items = found?.letters.map((one, at) => html`<${Letter} key=${`${one.stored_ms} ${at}`} of=${one} />`);
+  const note = found ? `${showCount(found.count)} kept, newest first${gone}` : null;
   return html`
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
-    <${Panel} title="Dead letters" tools=${tools} note=${found ? `${showCount(found.count)} kept, newest first${gone}` : null}>
-      ${
-        found?.letters.length
-          ? found.letters.map((one, at) => html`<${Letter} key=${`${one.stored_ms} ${at}`} of=${one} />`)
-          : html`<${Empty}>${found ? "No message is in the dead letters." : problem ? "Nothing could be read." : "Reading the state of the application …"}<//>`
-      }
-    <//>
+    <${MessagesPanel} title="Dead letters" note=${note} none="No message is in the dead letters." of=${of} items=${items} />
   `;
 }
 

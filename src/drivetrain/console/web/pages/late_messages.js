@@ -1,40 +1,26 @@
 // @ts-check
 // Late messages: how many there were by processor, and samples of them, page by page.
 
-import { html, useState } from "../lib/dom.js";
+import { html } from "../lib/dom.js";
 import { showClock, showCounted, showSpan } from "../lib/figures.js";
-import { usePage } from "../lib/page.js";
-import { snapshot } from "../lib/store.js";
 import { Said } from "../lib/text.js";
 import { Facts } from "../parts/figures.js";
-import { Empty, Panel } from "../parts/panel.js";
+import { MessagesPanel, useMessages } from "../parts/kept_messages.js";
+import { Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 
 /** @typedef {import("../lib/answers").LateMessage} LateMessage */
 
 export function LateMessagesPage() {
-  const app = snapshot.value?.application.app_id ?? "";
-  const [cursor, setCursor] = useState(/** @type {string | null} */ (null));
-  const [asked, setAsked] = useState(0);
-  const { found, problem } = usePage("late-messages", app, cursor, asked);
-  const newest = () => {
-    setCursor(null);
-    setAsked(asked + 1);
-  };
-  const tools = html`<div class="tools">
-    <button class="action" type="button" onClick=${newest}>Newest</button>
-    <button class="action" type="button" disabled=${!found?.next} onClick=${() => setCursor(found?.next ?? null)}>Older</button>
-  </div>`;
+  const of = useMessages("late-messages");
+  const { found, problem } = of;
+  const items = found?.samples.map(
+    (one) => html`<${Sample} key=${`${one.stored_ms} ${one.fragment} ${one.batch} ${one.message}`} of=${one} />`,
+  );
   return html`
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
     ${found ? html`<${Counts} of=${found.late} />` : null}
-    <${Panel} title="Samples" tools=${tools} note="of late messages, newest first">
-      ${
-        found?.samples.length
-          ? found.samples.map((one) => html`<${Sample} key=${`${one.stored_ms} ${one.fragment} ${one.batch} ${one.message}`} of=${one} />`)
-          : html`<${Empty}>${found ? "There is no sample of a late message." : problem ? "Nothing could be read." : "Reading the state of the application …"}<//>`
-      }
-    <//>
+    <${MessagesPanel} title="Samples" note="of late messages, newest first" none="There is no sample of a late message." of=${of} items=${items} />
   `;
 }
 
