@@ -240,10 +240,20 @@ class FileSinkWriter:
                 else:
                     self._rolling.take(whole, waiting, staged)
         finally:
-            staged.delete_dir(self._whole_in)
+            self._empty_staging()
         if rows and not waits:
             self._last = batch_id
         return rows
+
+    def _empty_staging(self) -> None:
+        """Delete staged files. Beside the output their directory stays.
+
+        Readers that list the output with everything below it fail if a directory disappears meanwhile.
+        """
+        if self._whole_in == self._staging:
+            self._staging_files.delete_dir_contents(self._whole_in)
+        else:
+            self._staging_files.delete_dir(self._whole_in)
 
     def _published(self) -> int:
         """The newest batch of this life that counts as published."""
@@ -287,7 +297,7 @@ class FileSinkWriter:
             for folder in {self._whole_in, self._staging} if is_first else {self._whole_in}:
                 files = self._staging_files if folder == self._whole_in else filesystem
                 if files.get_file_info(folder).type == pafs.FileType.Directory:
-                    files.delete_dir(folder)  # unfinished files of a killed run
+                    files.delete_dir_contents(folder)  # unfinished files of a killed run
             self._staging_files.create_dir(self._whole_in, recursive=True)
             if not one_by_one:
                 filesystem.create_dir(self._directory.prepared, recursive=True)
