@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.difference import Change, Difference, Fate, difference
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.figures import show_clock, show_counted
@@ -100,24 +101,24 @@ def compared_with(
     rundir: RunDirectory,
     in_force: GraphVersion,
     new: GraphVersion,
-    *,
-    discards: bool = False,
-    even_if_read: bool = False,
+    options: ChangeOptions = NO_OPTIONS,
 ) -> Comparison:
     """Compare a graph with the version in force of the application that has its state in `rundir`."""
     has_checkpoints = CheckpointFiles(rundir.home).are_periodic
-    found = difference(
-        in_force, new, has_checkpoints=has_checkpoints, discards=discards, even_if_read=even_if_read
-    )
+    found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
     return _compared(rundir.app_id, in_force, new, found)
 
 
 def compared_in_a_cluster(
-    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool = False
+    app_id: str,
+    in_force: GraphVersion,
+    new: GraphVersion,
+    options: ChangeOptions = NO_OPTIONS,
+    *,
+    has_checkpoints: bool,
 ) -> Comparison:
     """Compare a graph with the version in force of an application of a cluster."""
-    modes = {"has_checkpoints": has_checkpoints, "discards": discards}
-    found = difference(in_force, new, **modes)
+    found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
     return _compared(app_id, in_force, new, found)
 
 

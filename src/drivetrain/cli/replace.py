@@ -34,6 +34,7 @@ from drivetrain.cli.cluster_access import (
     with_masters,
 )
 from drivetrain.cli.graph_edit import Edit, perform_edit
+from drivetrain.core.change.change_options import ChangeOptions
 
 
 def replace_command(
@@ -60,7 +61,8 @@ def replace_command(
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    manner = Manner(yes, dry_run, timeout, as_json)
+    options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+    manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(
         app,
@@ -68,6 +70,4 @@ def replace_command(
         config,
         manner,
         in_cluster=in_cluster,
-        discards=discard,
-        even_if_read=even_if_read,
     )

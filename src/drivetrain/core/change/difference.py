@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Change as LiveChangeOf
 from drivetrain.core.change.moves import refused_moves
@@ -109,15 +110,13 @@ def difference(
     new: GraphVersion,
     *,
     has_checkpoints: bool = False,
-    discards: bool = False,
-    even_if_read: bool = False,
+    options: ChangeOptions = NO_OPTIONS,
 ) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
-    `has_checkpoints`: the running application makes checkpoints, with which sinks publish. `discards`: a
-    removed fragment does not process the rest of its input. `even_if_read`: it may change or end what other
-    applications read.
+    `has_checkpoints`: the running application makes checkpoints, with which sinks publish.
     """
+    discards, even_if_read = options.discards, options.even_if_read
     if not even_if_read:
         new = with_records_carried_over(old, new)
     moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
