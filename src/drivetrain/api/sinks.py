@@ -219,6 +219,11 @@ class CustomSink:
         """The destination, as plans and errors show it."""
         return ""
 
+    @property
+    def place(self) -> str | None:
+        """The place that no other sink of an application may write to; None: several may share it."""
+        return None
+
 
 Sink: TypeAlias = (
     FileSink

@@ -19,6 +19,7 @@ from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.runtime.known_versions import KnownVersion, known_among
+from drivetrain.runtime.sink_places import refuse_shared_places
 
 if TYPE_CHECKING:
     from drivetrain.cluster.client import BlockingClient
@@ -76,7 +77,8 @@ def updated_in_cluster(
     application = load_application(file, sets)
     require_same(application, file, history.application, history.settings)
     submission = prepare_submission(file, sets, config, name=spec.name)
-    new = version_of(configured_plan(application.graph(), Config.load(None, {}, spec.config)), fingerprint)
+    plan = configured_plan(application.graph(), Config.load(None, {}, spec.config))
+    new = version_of(refuse_shared_places(plan), fingerprint)
 
     def begin() -> ChangeState:
         return client.begin_update(view.app_id, submission, old.number, discards=discards)

@@ -20,6 +20,7 @@ from drivetrain.config import Config
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UserError
+from drivetrain.runtime.sink_places import refuse_shared_places
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
@@ -73,7 +74,7 @@ def perform_edit(
             remedy="change the application's file, and use drivetrain update",
         )
     graph = edit.of(graph_from_code(code, f"version {old.number}"))
-    version = version_of(configured_plan(graph, config), fingerprint)
+    version = version_of(refuse_shared_places(configured_plan(graph, config)), fingerprint)
     change = EmbeddedChange(
         rundir,
         version,

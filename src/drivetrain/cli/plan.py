@@ -39,6 +39,7 @@ from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedSink
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.terminal import Console, Table, Text, print_line
 
 HOW_STYLES: Final[dict[How, str]] = {
@@ -119,7 +120,7 @@ def _plan_of(application: Application, config: Config, *, check: bool) -> Plan:
 
         plan = analysed(application, config)
     else:
-        plan = configured_plan(application.graph(), config)
+        plan = refuse_shared_places(configured_plan(application.graph(), config))
     if makes_checkpoints(plan, config):
         plan = dataclasses.replace(plan, sinks=tuple(_with_checkpoints(sink) for sink in plan.sinks))
     return plan

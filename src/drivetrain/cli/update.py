@@ -50,6 +50,7 @@ from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import At, time_given
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UserError
+from drivetrain.runtime.sink_places import refuse_shared_places
 
 AtOption: TypeAlias = Annotated[
     str,
@@ -145,7 +146,7 @@ def _here(
     application = load_application(file, {**known, **given})
     require_same(application, file, rundir.application, known)
     graph = application.graph()
-    plan = configured_plan(graph, config)
+    plan = refuse_shared_places(configured_plan(graph, config))
     version = version_of(plan, fingerprint)
 
     def code() -> bytes:

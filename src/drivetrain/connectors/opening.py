@@ -49,8 +49,3 @@ def read_whole(source: Source, context: SourceContext) -> DataFrame:
 def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
     """The writer of a sink; touches nothing before `validate`."""
     return connector_of(sink, "sink").open_sink(sink, context)
-
-
-def sink_path(sink: Sink) -> str | None:
-    """The place a sink writes to, normalized, to detect two sinks with the same place; None for no place."""
-    return connector_of(sink, "sink").sink_path(sink)

@@ -192,10 +192,11 @@ def plan(application: Application, config: Config | None = None) -> Plan:
     """
     from drivetrain.config import Config
     from drivetrain.core.plan.configured import configured_plan
+    from drivetrain.runtime.sink_places import refuse_shared_places
 
     require_application(application)
     config = config or Config.load(None, {}, {})
-    return configured_plan(application.graph(), config)
+    return refuse_shared_places(configured_plan(application.graph(), config))
 
 
 def analysed(application: Application, config: Config | None = None) -> Plan:

@@ -22,7 +22,7 @@ import pytest
 
 from drivetrain.api import sinks
 from drivetrain.connectors.in_process.memory_sink import collected
-from drivetrain.connectors.opening import open_sink, sink_path
+from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import DiskFullError, OutputError
 from drivetrain.spark.connector.sink import SinkContext
 from drivetrain.spark.measure import small_batches
@@ -343,14 +343,6 @@ def test_text_takes_one_string_column_only(spark: SparkSession, tmp_path: Path) 
     writer = open_sink(sinks.text(tmp_path / "out"), context(tmp_path))
     with pytest.raises(OutputError, match="one string"):
         writer.write(spark.range(3), 0)
-
-
-def test_two_names_of_one_place_are_one_place(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "out")
-    paths = [tmp_path / "out", f"{tmp_path}/x/../out/", f"file://{tmp_path}/out", tmp_path / "link"]
-    assert len({sink_path(sinks.csv(path)) for path in paths}) == 1
-    assert sink_path(sinks.console()) is None
-    assert sink_path(sinks.memory("a")) == sink_path(sinks.memory("a"))
 
 
 def test_a_uri_is_written_like_a_path(spark: SparkSession, tmp_path: Path, way: str) -> None:

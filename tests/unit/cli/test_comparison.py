@@ -209,3 +209,15 @@ def test_the_picture_of_a_comparison_shows_what_is_gone_too(
     assert (marks["large"], marks["big_out"], marks["hourly"]) == ("changed", "new", "kept")
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"swapped", "started", "stopped", "~ large", "+ big_out", "− large_out"} <= set(texts)
+
+
+def test_plan_and_its_comparison_refuse_two_sinks_with_one_directory(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    begin(shop)
+    shop.write_text(SHOP.replace('sinks.json("hourly")', 'sinks.json("./x/../large")'))
+    for options in ((), ("--against", "shop")):
+        result = command("plan", "shop.py", *options)
+        assert result.exit_code == 2
+        assert f"two sinks write to {shop.parent}/large" in result.stderr
+        assert "large_out" in result.stderr

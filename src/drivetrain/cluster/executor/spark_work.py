@@ -49,11 +49,11 @@ from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participants import Answer, Send
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_from_code
-from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import preparing
 from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
@@ -364,8 +364,7 @@ class Work:
             path = str(Path(self._launch.code_directory) / spec.file)
             target = path if spec.target is None else f"{path}:{spec.target}"
             application = load_application(target, spec.settings)
-            plan = configured_plan(application.graph(), self.config)
-            refuse_shared_targets(plan)
+            plan = refuse_shared_places(configured_plan(application.graph(), self.config))
             self._application, self._plan = application, plan
         settings = self._application.naming_settings
         rundir = RunDirectory(

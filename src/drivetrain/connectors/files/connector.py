@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from drivetrain.api.sinks import FileSink
@@ -11,9 +10,7 @@ from drivetrain.config import Config
 from drivetrain.connectors.files.file_checks import validate_source
 from drivetrain.connectors.files.file_sink import FileSinkWriter
 from drivetrain.connectors.files.opened_files import open_files, read_files_whole
-from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.settings import StoreSettings
-from drivetrain.runtime.whole_files import is_local
 from drivetrain.spark.connector.connector import Connector
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 from drivetrain.spark.connector.source import OpenedSource, SourceContext
@@ -43,10 +40,3 @@ class FilesConnector(Connector):
     def open_sink(self, sink: FileSink, context: SinkContext) -> SinkWriter:
         """The writer of files."""
         return FileSinkWriter(sink, context)
-
-    def sink_path(self, sink: FileSink) -> str | None:
-        """The directory, without links."""
-        filesystem, path = locate(sink.path)
-        if is_local(filesystem):
-            return os.path.realpath(path)
-        return f"{filesystem.type_name}:{path.rstrip('/')}"

@@ -95,10 +95,6 @@ class MemoryConnector(Connector):
         """The writer to a list."""
         return MemorySinkWriter(sink, context)
 
-    def sink_path(self, sink: MemorySink) -> str | None:
-        """The name of the list."""
-        return f"memory:{sink.name}"
-
 
 class NullConnector(Connector):
     """Discards messages."""

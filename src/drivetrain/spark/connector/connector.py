@@ -59,7 +59,3 @@ class Connector:
     def open_sink(self, sink: Any, context: SinkContext) -> SinkWriter:
         """The writer of a sink; touches nothing before `validate`."""
         raise InternalError(f"{type(self).__name__} does not open {type(sink).__name__}")
-
-    def sink_path(self, sink: Any) -> str | None:
-        """The place a sink writes to, to detect two sinks with the same place; None: it may be shared."""
-        return None

@@ -3,7 +3,7 @@
 Problem: sinks of several fragments publish together, and a change of the running application can add sinks at
 the same time.
 
-Called by `execution` and `application_versions`; `refuse_shared_targets` by every module that plans a run.
+Called by `execution` and `application_versions`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from drivetrain.config import Config
-from drivetrain.connectors.opening import open_sink, sink_path
+from drivetrain.connectors.opening import open_sink
 from drivetrain.core.plan.plan import Plan
-from drivetrain.errors import GraphError
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 
@@ -49,21 +48,3 @@ def open_sinks(
             context = SinkContext(rundir.app_id, node.id, directory, config, rundir.life.number)
             opened[node.id] = open_sink(node.operation.target, context)
     return OpenSinks(opened)
-
-
-def refuse_shared_targets(plan: Plan) -> None:
-    """Raise `GraphError` when two sinks write to one place, where they would mix up their results."""
-    taken: dict[str, str] = {}
-    for node in plan.graph.nodes.values():
-        sink = node.operation.target
-        target = None if sink is None else sink_path(sink)
-        if target is None:
-            continue
-        if target in taken:
-            raise GraphError(
-                f"two sinks write to {target}",
-                where=str(node),
-                got=f"the other is {taken[target]}",
-                remedy="give each sink a directory of its own, or union the streams before one sink",
-            )
-        taken[target] = str(node)

@@ -30,12 +30,13 @@ from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions, Since
+from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
 from drivetrain.spark.prepare.compile_context import CompileContext, HandingOver
 from drivetrain.spark.prepare.graph_code import graph_from_code
-from drivetrain.spark.prepare.opened_sinks import open_sinks, refuse_shared_targets
+from drivetrain.spark.prepare.opened_sinks import open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_in
 from drivetrain.spark.session.offset_log import committed
 
@@ -100,8 +101,7 @@ class ApplicationVersions:
     def load(self, record: GraphVersion, graph: Graph) -> LoadedVersion:
         """A version from its graph: planned, its sinks open, nothing compiled; raises what is wrong."""
         own = self.in_force.context
-        plan = configured_plan(graph, own.config)
-        refuse_shared_targets(plan)
+        plan = refuse_shared_places(configured_plan(graph, own.config))
         same = _same_processors(self.in_force.record, record)
         context = CompileContext(
             own.spark,

@@ -20,7 +20,6 @@ import msgspec
 from drivetrain.api.moments import moment_text
 from drivetrain.api.sinks import FileSink
 from drivetrain.code.fingerprint import fingerprint
-from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
@@ -31,6 +30,7 @@ from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.sink_places import planned_places
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.handover_times import checked as checked_time
@@ -261,8 +261,8 @@ def _new_sinks(versions: ApplicationVersions, loaded: LoadedVersion) -> tuple[st
 
 def _refuse_taken_places(before: LoadedVersion, loaded: LoadedVersion) -> None:
     """Raise UserError when a new sink would share its target with one that still writes until the change."""
-    taken = _places(before)
-    for place, id in _places(loaded).items():
+    taken = {place: id for id, place in planned_places(before.plan).items()}
+    for id, place in planned_places(loaded.plan).items():
         if taken.get(place, id) != id:
             raise UserError(
                 f"two sinks write to {place}",
@@ -270,13 +270,6 @@ def _refuse_taken_places(before: LoadedVersion, loaded: LoadedVersion) -> None:
                 got=f"the other is {taken[place]}, in version {before.record.number}",
                 remedy="leave the sink its name, or choose another place",
             )
-
-
-def _places(version: LoadedVersion) -> dict[str, str]:
-    """The sinks by the place where they write, of those that have one."""
-    targets = {id: version.plan.graph.nodes[id].operation.target for id in version.sinks}
-    places = {id: None if target is None else sink_path(target) for id, target in targets.items()}
-    return {place: id for id, place in places.items() if place is not None}
 
 
 def _refuse_other_application(before: LoadedVersion, graph: Graph) -> None:

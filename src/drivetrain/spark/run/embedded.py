@@ -45,10 +45,10 @@ from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.flow.flow_actor import FlowController, nobody_else
-from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
@@ -102,8 +102,7 @@ def run(
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
     started_s = time.monotonic()
-    plan = configured_plan(application.graph(), config)
-    refuse_shared_targets(plan)
+    plan = refuse_shared_places(configured_plan(application.graph(), config))
     settings = application.naming_settings
     rundir = RunDirectory(
         config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
@@ -293,8 +292,7 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
     Starts Spark and reads the inputs' schemas; runs nothing and writes only temporary files.
     """
     config = config or Config.load(None, {}, {})
-    plan = configured_plan(application.graph(), config)
-    refuse_shared_targets(plan)
+    plan = refuse_shared_places(configured_plan(application.graph(), config))
     with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
         context = look_at(plan, RunDirectory(scratch, application.name, {}), config)
     return as_compiled(context)
