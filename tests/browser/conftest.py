@@ -14,6 +14,10 @@ _ARGUMENTS = (
     "--headless",
     "--no-sandbox",  # the sandbox refuses to run as root, which containers do
     "--disable-gpu",
+    "--disable-software-rasterizer",
+    "--disable-extensions",
+    "--disable-smooth-scrolling",
+    "--disable-features=Translate,OptimizationHints,MediaRouter,PaintHolding,BackForwardCache",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -50,7 +50,10 @@ class Dashboard:
             )
             return element
 
-        return self._wait().until(found, f"{selector} with {text!r}: {self.text()[:800]}")
+        try:
+            return self._wait().until(found)
+        except TimeoutException as error:
+            raise AssertionError(f"no {selector} with {text!r}: {self.text()[:800]}") from error
 
     def click(self, selector: str, text: str = "") -> None:
         """Click the first element of the selector with this text in it, once there is one.

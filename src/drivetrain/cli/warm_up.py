@@ -25,13 +25,15 @@ def warm_up_command(as_json: JsonOption = False) -> None:
     if not as_json:
         print_line("compiling a file system for local files …", file=sys.stderr)
     began_s = time.monotonic()
+    earlier = local_files.usable_jar()
     jar = local_files.make_jar()
     if not as_json:
         print_line("running a small application, and keeping the classes that it loads …", file=sys.stderr)
     try:
         path = class_archive.make()
     except BaseException:
-        jar.unlink()  # or sessions would look for an archive that fits it, and leave an older one unused
+        if earlier is None:
+            jar.unlink()  # or sessions would look for an archive that fits it, and leave an older one unused
         raise
     size_bytes = path.stat().st_size
     if as_json:

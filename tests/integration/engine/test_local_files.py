@@ -55,6 +55,13 @@ def test_the_compiled_class_gives_files_the_modes_that_hadoop_gives_them(
     assert len(found[0]) == 4 * len(MODES), "a file, its checksum, a folder, a file whose mode was set"
 
 
+def test_a_jar_stays_when_it_is_made_again_and_is_replaced_when_it_is_damaged(class_path: Path) -> None:
+    content, written_ns = class_path.read_bytes(), class_path.stat().st_mtime_ns
+    assert local_files.make_jar().stat().st_mtime_ns == written_ns
+    class_path.write_bytes(b"half a jar")
+    assert local_files.make_jar().read_bytes() == content
+
+
 def test_a_session_on_this_machine_uses_it_when_it_was_warmed_up(spark: SparkSession) -> None:
     conf: Any = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
     local = spark._jvm.org.apache.hadoop.fs.FileSystem.get(spark._jvm.java.net.URI("file:///"), conf)  # type: ignore[union-attr]

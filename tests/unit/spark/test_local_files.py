@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,9 @@ def test_an_archive_of_classes_belongs_to_a_class_path(jar: Path) -> None:
     with_jar = archive_path()
     jar.unlink()
     assert archive_path() != with_jar
+
+
+def test_an_archive_of_classes_belongs_to_the_jar_as_it_was_written(jar: Path) -> None:
+    before = archive_path()
+    os.utime(jar, (1, 1))
+    assert archive_path() != before, "Java would not take it"

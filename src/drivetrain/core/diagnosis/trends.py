@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from statistics import median
 from typing import Final
@@ -73,11 +74,18 @@ def trend_of(series: Sequence[Point]) -> Trend | None:
     if len(series) < LEAST_POINTS or series[-1][0] - series[0][0] < LEAST_SPAN_MS:
         return None
     kept = min(MOST_POINTS, len(series))
-    points = [series[n * (len(series) - 1) // (kept - 1)] for n in range(kept)]
+    return _trend_of_few(tuple(series[n * (len(series) - 1) // (kept - 1)] for n in range(kept)))
+
+
+@lru_cache(maxsize=4096)
+def _trend_of_few(points: tuple[Point, ...]) -> Trend | None:
+    """The upward trend of all pairs of points; a console asks each second, and a history grows every ten."""
     pairs = list(combinations(points, 2))
     rises = sum((b > a) - (b < a) for (_, a), (_, b) in pairs)
+    if rises < AGREE * len(pairs):
+        return None
     slope = median((b - a) / (tb - ta) for (ta, a), (tb, b) in pairs)
-    if rises < AGREE * len(pairs) or slope <= 0:
+    if slope <= 0:
         return None
     span_ms = points[-1][0] - points[0][0]
     began = median(value - slope * (at_ms - points[0][0]) for at_ms, value in points)

@@ -47,8 +47,10 @@ def archive_path() -> Path | None:
     if java is None or not os.path.exists(java):
         return None
     real = os.path.realpath(java)
-    jar = usable_jar()  # it is on the class path, which an archive must fit
-    parts = (real, os.stat(real).st_mtime_ns, pyspark.__version__, os.path.realpath(pyspark.__file__), jar)
+    jar = usable_jar()  # it is on the class path, and Java takes an archive for this file only
+    written_ns = jar and jar.stat().st_mtime_ns
+    spark = os.path.realpath(pyspark.__file__)
+    parts = (real, os.stat(real).st_mtime_ns, pyspark.__version__, spark, jar, written_ns)
     name = hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
     return cache_directory() / f"spark-{name}.jsa"
 

@@ -14,6 +14,8 @@ Invariants:
 1. Nobody sees a half-written jar: it gets its name by a rename.
 2. A jar that other users could have written is not used: it is code.
 3. Without a jar everything works as before.
+4. A jar that is right is not written again: an archive of Java's classes (`class_archive`) fits one file with
+   one modification time, and several environments of a user share one jar.
 
 Called by `spark_session`, `class_archive` and `drivetrain warm-up`. Source: `RawLocalFileSystem` of Hadoop 3.
 """
@@ -21,6 +23,7 @@ Called by `spark_session`, `class_archive` and `drivetrain warm-up`. Source: `Ra
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 import tempfile
@@ -71,7 +74,7 @@ def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_jar() -> Path:
-    """Compile the class, in a few seconds, and return the jar's path.
+    """Compile the class, in a few seconds, and return the path of the jar, which stays if it has this class.
 
     Raises `UnavailableError` with the compiler's output, and `OutputError` when the cache cannot be written.
     """
@@ -79,14 +82,23 @@ def make_jar() -> Path:
     make_cache_directory()
     with tempfile.TemporaryDirectory(prefix="drivetrain-warm-up-") as scratch:
         _compile(Path(scratch))
+        content = _jar_of(Path(scratch))
+    if usable_jar() is None or path.read_bytes() != content:
         aside = path.with_name(f".{path.name}.{os.getpid()}")
-        with zipfile.ZipFile(aside, "w") as jar:
-            for file in sorted(Path(scratch).rglob("*.class")):
-                jar.write(file, file.relative_to(scratch))
+        aside.write_bytes(content)
         aside.chmod(0o600)
         sync(aside)
         publish(aside, path)
     return path
+
+
+def _jar_of(directory: Path) -> bytes:
+    """The classes of a directory as a jar. The same classes give the same bytes: it has no time of today."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as jar:
+        for file in sorted(directory.rglob("*.class")):
+            jar.writestr(zipfile.ZipInfo(str(file.relative_to(directory))), file.read_bytes())
+    return content.getvalue()
 
 
 def _sources() -> list[Path]:
