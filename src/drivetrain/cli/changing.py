@@ -36,6 +36,15 @@ DiscardOption: TypeAlias = Annotated[
         "--discard", help="Stop removed fragments at once, without processing the messages that they have."
     ),
 ]
+DropStateOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-state",
+        metavar="ID",
+        help="The processor ID may begin with an empty state, if its state does not fit; may be given "
+        "several times.",
+    ),
+]
 EvenIfReadOption: TypeAlias = Annotated[
     bool,
     typer.Option(

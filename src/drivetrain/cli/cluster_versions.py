@@ -126,11 +126,13 @@ def known_in_cluster(client: BlockingClient, app: str) -> list[KnownVersion]:
     return known_among(stored, history.in_force, is_running=lambda: True)
 
 
-def compared_in_cluster(app: str, plan: Plan, config: Config) -> Comparison:
+def compared_in_cluster(
+    app: str, plan: Plan, config: Config, options: ChangeOptions = NO_OPTIONS
+) -> Comparison:
     """Compare a plan with the version in force of an application."""
     with connected_by(config) as client:
         new = version_of(plan, fingerprint)
-        return _compared(client.application(app).app_id, client.versions(app), new)
+        return _compared(client.application(app).app_id, client.versions(app), new, options)
 
 
 def _compared(

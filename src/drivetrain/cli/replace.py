@@ -20,6 +20,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     DiscardOption,
+    DropStateOption,
     DryRunOption,
     EvenIfReadOption,
     Manner,
@@ -46,6 +47,7 @@ def replace_command(
     ],
     discard: DiscardOption = False,
     even_if_read: EvenIfReadOption = False,
+    drop_state: DropStateOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     timeout: TimeoutOption = "1 min",
@@ -61,7 +63,7 @@ def replace_command(
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+    options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()))
     manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(

@@ -19,6 +19,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     DiscardOption,
+    DropStateOption,
     DryRunOption,
     EmbeddedChange,
     EvenIfReadOption,
@@ -55,6 +56,7 @@ def rollback_command(
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
     even_if_read: EvenIfReadOption = False,
+    drop_state: DropStateOption = None,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     console: ConsoleOption = None,
@@ -70,7 +72,7 @@ def rollback_command(
     """
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))
-    options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+    options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()))
     manner = Manner(yes, dry_run, timeout, as_json, options)
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:

@@ -24,6 +24,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     DiscardOption,
+    DropStateOption,
     DryRunOption,
     EmbeddedChange,
     EvenIfReadOption,
@@ -86,6 +87,7 @@ def update_command(
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
     even_if_read: EvenIfReadOption = False,
+    drop_state: DropStateOption = None,
     at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
@@ -112,7 +114,9 @@ def update_command(
         in_cluster = is_of_cluster(config, state_dir)
         configure(app, file, given, unset or (), config, in_cluster=in_cluster, as_json=as_json)
         return
-    options = ChangeOptions(discards=discard, even_if_read=even_if_read, at=takes_effect)
+    options = ChangeOptions(
+        discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()), at=takes_effect
+    )
     manner = Manner(yes, dry_run, timeout, as_json, options)
     if not is_of_cluster(config, state_dir):
         perform(*_here(app, file, given, config, options), manner)

@@ -91,7 +91,8 @@ def known_versions(
 
 def _options(record: GraphVersion) -> ChangeOptions:
     """The options of the change to a version, as far as they decide what becomes of its processors."""
-    return ChangeOptions(discards=record.discards)
+    states = (record.fragments[id].stateful for id in record.drops)
+    return ChangeOptions(discards=record.discards, drops=tuple(id for id in states if id is not None))
 
 
 def known_among(

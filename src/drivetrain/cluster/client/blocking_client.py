@@ -177,20 +177,23 @@ class BlockingClient:
         archives: Sequence[Path] = (),
         discard: bool = False,
         even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Change an application to the graph in `file` while it runs; returns the version once its trial is
         over.
 
         `sets` are added to the settings of the application. With `discard`, removed fragments do not process
-        the rest of their input; with `even_if_read`, it may change what other applications read. Raises the
-        refusal, ChangeUnderwayError, RolledBackError when the new version has failed, and UnavailableError
-        when its trial has not ended `timeout` after it came into force; the trial then continues.
+        the rest of their input; with `even_if_read`, it may change what other applications read. The
+        processors in `drop_state` may begin with an empty state, if theirs does not fit. Raises the refusal,
+        ChangeUnderwayError, RolledBackError when the new version has failed, and UnavailableError when its
+        trial has not ended `timeout` after it came into force; the trial then continues.
         """
         spec = self.application(app).spec
         known = {**spec.config, **spec.settings, **(sets or {})}
         submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
         return self._ended(app, self.begin_update(app, submission, 0, options), timeout)
 
     def roll_back(
@@ -201,10 +204,12 @@ class BlockingClient:
         *,
         discard: bool = False,
         even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
     ) -> int:
         """Change an application back to a version (None: the one before); returns and raises as `update`."""
         wanted = self.versions(app).record.follows if number is None else number
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
         return self._ended(app, self.begin_rollback(app, wanted, 0, options), timeout)
 
     def attach(
@@ -224,11 +229,13 @@ class BlockingClient:
         directory: Path | None = None,
         discard: bool = False,
         even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Put what the function `replace` in `file` returns in place of a processor, as `update`."""
         edit = replace_edit(file, processor, directory=directory)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
         return self._ended(app, self.begin_edit(app, edit, 0, options), timeout)
 
     def remove(

@@ -19,11 +19,13 @@ class ChangeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The options of one change.
 
     With `discards`, removed fragments do not process the rest of their input. With `even_if_read`, it may
-    change what other applications read. `at` is when it takes effect.
+    change what other applications read. `drops` are processors whose state may be dropped, where it would not
+    fit otherwise. `at` is when it takes effect.
     """
 
     discards: bool = False
     even_if_read: bool = False
+    drops: tuple[str, ...] = ()
     at: At = None
 
 

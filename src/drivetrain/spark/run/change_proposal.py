@@ -23,6 +23,7 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
+from drivetrain.core.change.dropped_states import dropped_states, require_states
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
@@ -110,6 +111,7 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
+    require_states(before.record, options.drops)
     if not options.even_if_read:
         refuse_read(before.record, record)
     taken = msgspec.structs.replace(options, even_if_read=True)  # what others read was looked at
@@ -129,7 +131,9 @@ def checked(
     read = {channel for id in change.leaves for channel in before.record.channels(id)}
     schemas = {**record.schemas, **{id: before.context.schemas[id].jsonValue() for id in sorted(read)}}
     new_sinks = _new_sinks(versions, loaded)
-    record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=options.discards, schemas=schemas)
+    drops = dropped_states(before.record, record, options.drops, has_checkpoints=has_checkpoints)
+    more = {"new_sinks": new_sinks, "discards": options.discards, "schemas": schemas, "drops": drops}
+    record = msgspec.structs.replace(record, **more)
     loaded = dataclasses.replace(loaded, record=record)
     _refuse_joint_publication(loaded)
     if not before.context.transactional and makes_checkpoints(loaded.plan, loaded.context.config):

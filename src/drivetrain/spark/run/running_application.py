@@ -149,6 +149,7 @@ class RunningApplication:
         at: str | int | datetime = "now",
         discard: bool = False,
         even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
     ) -> int:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
@@ -159,12 +160,14 @@ class RunningApplication:
         `RolledBackError` when the new code has failed and the application went back; UnavailableError
         when the change has not ended `timeout` after its compilation; the change then continues. A removed
         fragment processes the rest of its input, unless with `discard`. Streams that other applications read
-        stay as they are, unless with `even_if_read`.
+        stay as they are, unless with `even_if_read`. The processors in `drop_state` may begin with an empty
+        state, if theirs does not fit.
 
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read, at=time_given(at))
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops, at=time_given(at))
         return self._changed(timeout, lambda changes: _propose_application(changes, application, options))
 
     def attach(self, attach: Attach, to: str, timeout: str = DEFAULT_TIMEOUT) -> int:
@@ -185,7 +188,13 @@ class RunningApplication:
         return self._edited(timeout, lambda graph: removed(graph, processor), options)
 
     def replace(
-        self, processor: str, replace: Attach, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False
+        self,
+        processor: str,
+        replace: Attach,
+        timeout: str = DEFAULT_TIMEOUT,
+        *,
+        discard: bool = False,
+        drop_state: Iterable[str] = (),
     ) -> int:
         """Put the stream that `replace(stream)` returns in place of a processor, which read that stream;
         waits and raises as `update`.
@@ -193,7 +202,7 @@ class RunningApplication:
         >>> def dearer(running: RunningApplication) -> int:
         ...     return running.replace("cheap", lambda sales: sales.filter("price > 10"))
         """
-        options = ChangeOptions(discards=discard)
+        options = ChangeOptions(discards=discard, drops=tuple(drop_state))
         return self._edited(timeout, lambda graph: replaced(graph, processor, replace), options)
 
     def configure(
