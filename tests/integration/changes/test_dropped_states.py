@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import Harness
 from killed_runs import ask_to_change, run_killed_at
-from shop import SCHEMA, Feed, Stream, rows, wait_until
+from shop import Feed, Stream, rows, wait_until
+from totals import PROGRAM, totals
 
-from drivetrain import Application, agg, sinks, sources, start, windows
+from drivetrain import start
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.crash_points import CrashPoint
@@ -25,31 +25,6 @@ DAY_MS = 1_704_067_200_000
 """2024-01-01, when the feed begins."""
 OF_AN_HOUR = 2
 """Messages."""
-PROGRAM = """
-import sys
-sys.path.insert(0, {folder!r})
-from test_dropped_states import totals
-app = totals({directory!r}, {hours})
-"""
-
-
-def totals(directory: Path | str, hours: int, *, fails: bool = False) -> Application:
-    """Messages counted by windows of so many hours, in one query with their source."""
-    place = Path(directory)
-    app = Application("totals")
-    stream: Any = app.read(
-        sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read"
-    )
-    if fails:
-
-        def never(row: Any) -> bool:
-            raise ValueError(f"message {row.n} cannot be taken")
-
-        stream = stream.filter(never, name="never")
-    window = windows.tumbling(f"{hours} h")
-    counts = stream.window(window).aggregate(n=agg.count(), first=agg.min("n"), step="hourly")
-    counts.sink(sinks.json(place / "hourly"), name="hourly_out")
-    return app
 
 
 def shown(directory: Path) -> dict[tuple[int, int], int]:
