@@ -109,9 +109,9 @@ def test_a_kill_leaves_the_former_state_or_an_empty_one(drive: Harness, point: C
     with run_killed_at(file, place, point, times=times) as process:
         wait_until(lambda: of_length(place, 1), lambda: process.poll() is None)
         ask_to_change(rundir, totals(place, 2), ChangeOptions(drops=("hourly",)))
-        while process.poll() is None and point is CrashPoint.BEFORE_COMMIT:
-            feed.put(3)
-            wait_until(lambda: True)
+        if point is CrashPoint.BEFORE_COMMIT:
+            with Stream(feed):
+                wait_until(lambda: process.poll() is not None)
     with start(totals(place, 2), drive.config()) as running, Stream(feed):
         wait_until(lambda: len(of_length(place, 2)) > 2, lambda: running.is_running)
         assert of_length(place, 2)[0] == first_whole(drive, 2)
