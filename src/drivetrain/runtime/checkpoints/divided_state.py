@@ -37,6 +37,7 @@ from drivetrain.durable import publish_directory, sync, writing
 
 DIRECTORY: Final = "divided"
 _IF_FULL: Final = "make room: the fragment continues with the partitions that it had; then scale it again"
+_IF_UNSETTLED: Final = "make room, and run the application again: it completes the scaling first"
 
 
 class DividedState:
@@ -78,17 +79,22 @@ class DividedState:
         reached(CrashPoint.AFTER_DIVISION)
         self.settle()
 
-    def settle(self) -> bool:
-        """Complete a division that was decided, and delete one that was not; whether one was completed."""
-        is_decided = self._whole.is_dir()
-        if is_decided:
-            with writing("the fragment's checkpoint", self._checkpoint):
+    def settle(self) -> None:
+        """Complete a division that was decided, and delete one that was not.
+
+        Raises DiskFullError and OutputError: then nobody may read the checkpoint before `settle` has ended.
+        """
+        with writing(
+            "the fragment's checkpoint", self._checkpoint, if_full=_IF_UNSETTLED, if_refused=_IF_UNSETTLED
+        ):
+            if self._whole.is_dir():
                 if self._checkpoint.is_dir():
                     shutil.rmtree(self._before, ignore_errors=True)
                     publish_directory(self._checkpoint, self._before)
                 publish_directory(self._whole, self._checkpoint)
+            elif self._before.is_dir():
+                sync(self._checkpoint.parent)  # its new name may not be durable yet
         shutil.rmtree(self._place, ignore_errors=True)
-        return is_decided
 
 
 def settle_all(fragments: Path) -> None:

@@ -149,17 +149,19 @@ class Scaling:
             driver.restart(_continue, lambda drained: self._divided(drained, state.after))
 
     def _divided(self, query: FragmentQuery, partitions: int) -> Steps[None]:
-        """Divide the state of a query that has stopped; the next one continues with what there is then."""
+        """Divide the state of a query that has stopped; the next one continues with what there is then.
+
+        Raises DiskFullError and OutputError when it was decided and cannot be completed: no query may start.
+        """
         place, since_s = DividedState(query.directory), time.monotonic()
         try:
             yield from self._engine.divide(place.copy(query.batch_id), partitions)
             place.put_in_place()
         except Exception as error:  # noqa: BLE001 - shown, and the fragment continues as it was
-            if place.settle():  # it was decided before the error came
-                self._took_ms = int((time.monotonic() - since_s) * 1000)
-                return
-            known = error if isinstance(error, DrivetrainError) else translated(error)
-            self._why = str(known)
+            place.settle()
+            if state_partitions(query.checkpoint) != partitions:  # else it was decided before the error came
+                known = error if isinstance(error, DrivetrainError) else translated(error)
+                self._why = str(known)
         self._took_ms = int((time.monotonic() - since_s) * 1000)
 
     def _end(self, state: ScalingState, why: str | None) -> None:
