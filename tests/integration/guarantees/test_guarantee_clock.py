@@ -134,6 +134,7 @@ def test_a_partition_that_has_said_nothing_holds_the_clock_until_it_is_idle(driv
     assert set(counted(drive)) <= {0, 50}
 
 
+@pytest.mark.nightly("test_clock_under_faults")
 def test_after_a_stop_the_clock_is_where_it_was_and_goes_on(drive: Harness) -> None:
     lines = Lines(drive.directory / "lines")
     lines.put((1, 0), (30, 0), (1, 1), (40, 1))

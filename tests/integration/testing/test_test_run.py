@@ -207,7 +207,15 @@ class Shout(Task[str, str]):
         return [f"{self.seen} {message.upper()}"]
 
 
-@pytest.mark.parametrize("point", ["batch-begins", "before-sink", "after-sink", "before-commit"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("batch-begins", marks=pytest.mark.nightly("another point; test_shells_under_kills")),
+        pytest.param("before-sink", marks=pytest.mark.nightly("another point; test_shells_under_kills")),
+        "after-sink",
+        pytest.param("before-commit", marks=pytest.mark.nightly("another point; test_shells_under_kills")),
+    ],
+)
 def test_a_run_that_dies_goes_on_with_the_same_results(point: str) -> None:
     app = Application("shouts")
     lines = app.read(sources.text("/not/there", watch=True), name="lines")
