@@ -147,6 +147,34 @@ def test_lines_may_be_compressed(spark: SparkSession, tmp_path: Path, way: str) 
     assert text.splitlines() == ["value", *map(str, range(10))]
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_spark_finds_the_partitions_of_files(
+    spark: SparkSession, tmp_path: Path, way: str, kind: Any
+) -> None:
+    out = tmp_path / "out"
+    columns = ["country", "day"]
+    packed = None if kind == "parquet" else "gzip"
+    writer = open_sink(sinks.files(out, kind, partition_by=columns, compression=packed), context(tmp_path))
+    text = "cast(id as string) as text"
+    ids = [] if kind == "text" else ["id"]
+    country = "if(id % 3 = 0, null, concat('é/', id % 3)) as country"
+    for number in range(2):
+        rows = spark.range(number * 30, number * 30 + 30, 1, 3)
+        day = "date_add(date'2024-05-01', cast(id % 2 as int)) as day"
+        assert writer.write(rows.selectExpr(country, text, day, *ids), number) == 30
+    assert len(list(out.rglob("part-*"))) == 2 * 6
+    found = spark.read.options(header=True).format(kind).load(str(out))
+    assert found.columns[-2:] == columns
+    assert dict(found.dtypes)["day"] == "date"
+    read = {
+        (row[0], row["country"], row["day"]) for row in found.select(found.columns[0], *columns).collect()
+    }
+    as_read = int if kind == "json" else str  # its columns come in the order of the alphabet
+    assert read == {
+        (as_read(n), f"é/{n % 3}" if n % 3 else None, dt.date(2024, 5, 1 + n % 2)) for n in range(60)
+    }
+
+
 def test_a_batch_that_is_too_large_for_the_driver_is_written_by_the_workers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,8 +31,8 @@ from pyspark.sql.types import StructType
 from drivetrain.connectors.delta.table_log import Beginning, Place, TableFile, TableLog
 from drivetrain.connectors.files.file_log import FileSplit
 from drivetrain.connectors.files.parquet_groups import read_row_groups, read_schema
+from drivetrain.connectors.partition_values import value_of
 from drivetrain.connectors.schema import to_arrow
-from drivetrain.connectors.tables.partition_values import value_of
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.connector.planner_process import end_with_connection
 from drivetrain.spark.measure.batch_limit import limited

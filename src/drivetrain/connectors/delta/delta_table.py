@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drivetrain.connectors.files.output_ownership import require_writable
+from drivetrain.connectors.partition_values import require_partitions
 from drivetrain.connectors.tables.data_files import DataFile, Layout, LocatedPlace
-from drivetrain.connectors.tables.partition_values import require_partitions
 from drivetrain.connectors.tables.table_columns import Fit
 from drivetrain.connectors.tables.table_target import ConflictError, TableTarget, cause_of, first_line
 from drivetrain.durable import sync

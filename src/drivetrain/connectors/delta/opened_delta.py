@@ -20,8 +20,8 @@ from drivetrain.api.delta_source import DeltaRows
 from drivetrain.connectors.delta.delta_reader import FORMAT_NAME, DeltaDataSource, DeltaPlan
 from drivetrain.connectors.delta.delta_table import arrow_schema, deltalake
 from drivetrain.connectors.delta.table_log import Beginning, Place, TableLog, columns_of, table_file
+from drivetrain.connectors.partition_values import text_of
 from drivetrain.connectors.schema import from_arrow
-from drivetrain.connectors.tables.partition_values import text_of
 from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError
 from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext

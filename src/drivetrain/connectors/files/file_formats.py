@@ -16,13 +16,24 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from drivetrain.api.sinks import FileSink
 from drivetrain.errors import OutputError
@@ -48,34 +59,81 @@ _CSV = options(
         "ignoreTrailingWhiteSpace": "false",
     }
 )
+LINES = "lines with the header "
+"""With partitions, the name of the column of lines begins so; the header follows."""
+_PARTITIONS = (StringType, IntegralType, BooleanType, DateType)
 EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json": "json", "text": "txt"}
 
 
 def render(df: DataFrame, sink: FileSink) -> DataFrame:
-    """The batch as lines in one column, or, for Parquet, unchanged; raises OutputError if it does not fit."""
+    """The batch as lines in one column, or, for Parquet, unchanged; raises OutputError if it does not fit.
+
+    With partitions, their columns come first, and the name of the column of lines has the header.
+    """
+    require_columns(df.schema, sink)
     if sink.format == "parquet":
         return df
-    if sink.format == "text":
-        if len(df.columns) != 1 or not isinstance(df.schema.fields[0].dataType, StringType):
+    fields = [field for field in df.schema.fields if field.name not in sink.partition_by]
+    name = "line" if not sink.partition_by else f"{LINES}{header_of(df, sink).decode()}"
+    partitions = [quoted(column) for column in sink.partition_by]
+    return df.selectExpr(*partitions, f"{_line(fields, sink)} AS {quoted(name)}")
+
+
+def require_columns(schema: StructType, sink: FileSink) -> None:
+    """Raise `OutputError` unless the sink can write these columns, and divide them into partitions."""
+    partitions = [field for field in schema.fields if field.name in sink.partition_by]
+    missing = sorted(set(sink.partition_by) - {field.name for field in partitions})
+    if missing:
+        raise OutputError(
+            f"there is no column {missing[0]} to partition by",
+            where=sink.path,
+            expected=", ".join(sink.partition_by),
+            got=schema.simpleString(),
+            remedy="correct partition_by, or add the column before the sink",
+        )
+    for field in partitions:
+        if not isinstance(field.dataType, _PARTITIONS):
             raise OutputError(
-                "text files hold one string per message",
+                f"the column {field.name} cannot divide files into partitions",
                 where=sink.path,
-                expected="one string column",
-                got=df.schema.simpleString(),
-                remedy="select one string column before the sink, or write csv or json",
+                expected="text, an integer, a boolean or a date",
+                got=field.dataType.simpleString(),
+                remedy="partition by another column, for example a date made of a timestamp",
             )
-        return df.selectExpr(f"coalesce({quoted(df.columns[0])}, '') AS line")
+    rest = [field for field in schema.fields if field.name not in sink.partition_by]
+    if not rest:
+        raise OutputError(
+            "no column is left beside the partitions",
+            where=sink.path,
+            expected="a column that partition_by does not name",
+            got=schema.simpleString(),
+            remedy="leave a column out of partition_by",
+        )
+    if sink.format == "text" and (len(rest) != 1 or not isinstance(rest[0].dataType, StringType)):
+        raise OutputError(
+            "text files hold one string per message",
+            where=sink.path,
+            expected="one string column" + (" beside the partitions" if partitions else ""),
+            got=schema.simpleString(),
+            remedy="select one string column before the sink, or write csv or json",
+        )
+
+
+def _line(fields: Sequence[StructField], sink: FileSink) -> str:
+    """A message as one line of text, as Spark's SQL."""
+    if sink.format == "text":
+        return f"coalesce({quoted(fields[0].name)}, '')"
     flat = sink.format == "csv"
-    values = [_renderable(quoted(field.name), field.dataType, flat=flat) for field in df.schema.fields]
-    fields = [f"{value} AS {quoted(name)}" for value, name in zip(values, df.columns, strict=True)]
-    record = f"struct({', '.join(fields)})"
+    values = [_renderable(quoted(field.name), field.dataType, flat=flat) for field in fields]
+    named = [f"{value} AS {quoted(field.name)}" for value, field in zip(values, fields, strict=True)]
+    record = f"struct({', '.join(named)})"
     if sink.format == "json":
-        return df.selectExpr(f"{json_of(record)} AS line")
+        return json_of(record)
     line = f"to_csv({record}, {_CSV})"
     if len(values) == 1:
         # Most readers skip an empty line, and Spark fails to write one: null is written as "".
         line = f"""if({values[0]} IS NULL, '""', {line})"""
-    return df.selectExpr(f"{line} AS line")
+    return line
 
 
 def header_of(df: DataFrame, sink: FileSink) -> bytes:
@@ -83,14 +141,19 @@ def header_of(df: DataFrame, sink: FileSink) -> bytes:
     if sink.format != "csv" or not sink.header:
         return b""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(df.columns)
+    csv.writer(text, lineterminator="\n").writerow(
+        [name for name in df.columns if name not in sink.partition_by]
+    )
     return text.getvalue().encode("utf-8")
 
 
 def lines_of(batch: pa.RecordBatch) -> Iterator[memoryview]:
-    """The bytes of a batch of lines, each ended by a line feed; without work per line in Python."""
+    """The bytes of a batch of lines in its last column, each ended by a line feed.
+
+    There is no work per line in Python.
+    """
     if batch.num_rows:
-        closed = pc.binary_join_element_wise(batch.column(0), "", "\n")
+        closed = pc.binary_join_element_wise(batch.column(batch.num_columns - 1), "", "\n")
         large = pa.types.is_large_string(closed.type)
         _, offsets, data = closed.buffers()
         ends = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)

@@ -1,4 +1,4 @@
-"""The file sink: files of whole batches in one flat directory, exactly once.
+"""The file sink: files of whole batches in one directory, or one for each partition, exactly once.
 
 The problem: Spark may run a batch again after a crash, tasks may run twice, readers may read the directory
 at any moment, and a batch may have ten rows or ten million.
@@ -12,6 +12,7 @@ files lets batches wait there without transactions too.
 
     <dir>/part-<sink id>-<batch>.<extension>      visible to readers: only batches that had rows
     <dir>/part-<sink id>-<batch>-to<batch>.…      several batches, joined
+    <dir>/<column>=<value>/…/part-…               the same, of one partition: see `partitioned_files`
     <dir>/part-<sink id>-life<n>-<batch>.…        the same, of the n-th life (see `core.replay.replay`)
     <dir>/_drivetrain/owner.json                  the directory's owner: see `output_ownership`
     <dir>/_drivetrain/staging/…                   files being written
@@ -20,7 +21,8 @@ files lets batches wait there without transactions too.
 
 Invariants:
 
-1. A reader sees a batch completely or not at all; a published file never changes.
+1. A reader sees a batch completely or not at all (with partitions: each part of it); a published file never
+   changes.
 2. A batch is published at most once, whichever process is killed, and at least once before Spark commits it.
 3. When `write` raises, nothing of the batch is visible, and no staged file is left behind.
 4. When `prepare` returns, the batch survives a crash of the machine, and no reader sees it. The same is true
@@ -52,7 +54,8 @@ import pyarrow.fs as pafs
 from drivetrain.api.sinks import FileSink, Guarantee
 from drivetrain.config import Config
 from drivetrain.connectors.files.file_formats import EXTENSIONS, header_of, render
-from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
+from drivetrain.connectors.files.output_ownership import WAITING, OutputDirectory, refusals_named
+from drivetrain.connectors.files.partitioned_files import PartitionedFiles
 from drivetrain.connectors.files.publication_manifest import (
     NONE,
     Manifest,
@@ -88,7 +91,9 @@ class FileSinkWriter:
         self._context = context
         self._uri = _absolute(sink.path)
         stores = StoreSettings.of(context.config or Config())
-        self._directory = OutputDirectory(self._uri, context.app_id, context.state_dir, stores)
+        self._directory = OutputDirectory(
+            self._uri, context.app_id, context.state_dir, stores, sink.partition_by
+        )
         self._staging = f"{self._directory.staging}/{context.sink_id}"
         """Where workers write the parts of a large batch."""
         self._staging_files = staging_files(self._directory.filesystem)
@@ -96,11 +101,18 @@ class FileSinkWriter:
         """Where the file of a batch is written before it is published."""
         self._manifest = Manifest(_absolute(sink.together or sink.path), context.app_id, stores)
         self._life = "" if context.life == FIRST_LIFE else f"life{context.life}-"
-        self._target = Target(self._uri, sink.format, b"", _compression(sink), stores)
+        parts = Target(self._uri, sink.format, b"", _compression(sink), stores)
+        self._target = dataclasses.replace(parts, format="parquet", compression="snappy")
+        self._partitions: PartitionedFiles | None = None
+        if sink.partition_by:
+            self._partitions = PartitionedFiles(self._directory, context.sink_id, parts, sink.partition_by)
+        else:
+            self._target = parts
         self._rolling = Rolling(
             self._directory,
             context.sink_id,
             self._target,
+            self._partitions,
             size_bytes=FILE_BYTES if sink.roll is None else sink.roll.size_bytes,
             age_ms=None if sink.roll is None else sink.roll.age_ms,
         )
@@ -218,22 +230,29 @@ class FileSinkWriter:
     def _written(self, df: DataFrame, batch_id: int, *, waits: bool) -> int:
         """Write the rows of a batch to staging, and move the file to where it waits, or into place."""
         if batch_id <= self._published():
+            if self._partitions is not None:
+                self._finish()
             return 0
         rendered = render(df, self._sink)
-        header = header_of(df, self._sink)
+        header = b"" if self._sink.partition_by else header_of(df, self._sink)
         self._ready(one_by_one=not waits)
         filesystem, staged, name = self._directory.filesystem, self._staging_files, self.name_of(batch_id)
         whole = f"{self._whole_in}/whole"
         try:
             rows = self._stage(rendered, dataclasses.replace(self._target, header=header), whole)
+            if rows and self._partitions is not None:
+                self._partitions.check(whole)
             if waits:
                 self.abort(batch_id)
-            if rows and not waits and self._sink.roll is None:
+            if rows and not waits and self._sink.roll is None and self._partitions is not None:
+                with self._publishing():
+                    self._partitions.show(whole, name, staged)
+            elif rows and not waits and self._sink.roll is None:
                 path = f"{self._directory.path}/{name}"
                 with refusals_named(path):
                     publish_file(filesystem, whole, path, staged)
             elif rows:
-                waiting = f"{rows}.{len(header)}.{_columns_of(df, rendered)}.{name}"
+                waiting = f"{rows}.{len(header)}.{_columns_of(df, rendered)}.{name}{WAITING}"
                 if waits:
                     with refusals_named(self._directory.prepared):
                         publish_file(filesystem, whole, f"{self._directory.prepared}/{waiting}", staged)
@@ -244,6 +263,11 @@ class FileSinkWriter:
         if rows and not waits:
             self._last = batch_id
         return rows
+
+    def _finish(self) -> None:
+        """Finish what a process that died was dividing among partitions."""
+        with self._publishing():
+            self._rolling.finish()
 
     def _empty_staging(self) -> None:
         """Delete staged files. Beside the output their directory stays.
@@ -288,7 +312,9 @@ class FileSinkWriter:
                     self._manifest.note(self._context.sink_id, None)  # of a state that was deleted
                     self._directory.claim()
                     self._last = NONE
-                elif self._sink.roll is None and one_by_one and self._rolling.waiting():
+                elif self._partitions is not None:
+                    self._finish()
+                if self._sink.roll is None and one_by_one and self._rolling.waiting():
                     with self._publishing():
                         self._rolling.show()  # left from when files were rolled, or sinks published together
                 self._claimed = True

@@ -31,7 +31,8 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -45,15 +46,25 @@ from drivetrain.runtime.whole_files import full_disk_named, is_local, publish_by
 OURS = "_drivetrain"
 PUBLISHED = re.compile(r"part-.+-(?:to)?\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
 """The names of files that are visible to readers."""
+WAITING = ".waiting"
+"""The names of files that wait end so: readers that look for `**/*.parquet` do not find them."""
 
 
 class OutputDirectory:
     """The output directory of one sink of one application."""
 
-    def __init__(self, uri: str, app_id: str, state_dir: str, stores: StoreSettings) -> None:
+    def __init__(
+        self,
+        uri: str,
+        app_id: str,
+        state_dir: str,
+        stores: StoreSettings,
+        partition_by: Sequence[str] = (),
+    ) -> None:
         self.filesystem, self.path = locate(uri, stores)
         self.path = self.path.rstrip("/")
         self._app_id = app_id
+        self._partition_by = list(partition_by)
         self._state_fs, self._state_dir = locate(state_dir)
 
     @property
@@ -75,6 +86,11 @@ class OutputDirectory:
     def joining(self) -> str:
         """The directory in which files are joined; hidden from readers."""
         return f"{self.path}/{OURS}/joining"
+
+    @property
+    def dividing(self) -> str:
+        """The directory of files that are being divided among partitions; hidden from readers."""
+        return f"{self.path}/{OURS}/dividing"
 
     def check(self) -> None:
         """Raise OutputError unless the directory can be ours and is writable."""
@@ -104,6 +120,15 @@ class OutputDirectory:
                 expected="output that belongs to the state in the state directory",
                 remedy="run with --fresh to remove that output and start over, or choose another path",
             )
+        elif owner.get("partition_by", []) != self._partition_by and self.published():
+            had = ", ".join(owner.get("partition_by", [])) or "no columns"
+            raise OutputError(
+                "the output directory is divided by other columns",
+                where=self.path,
+                expected=f"partition_by={self._partition_by}",
+                got=f"files that are divided by {had}",
+                remedy="choose another path, restore partition_by, or run with --fresh to start over",
+            )
         self._probe()
 
     def is_claimed(self) -> bool:
@@ -118,7 +143,7 @@ class OutputDirectory:
         """
         if self.is_claimed():
             return
-        for hidden in (self.prepared, self.rolling):
+        for hidden in (self.prepared, self.rolling, self.dividing):
             if self.filesystem.get_file_info(hidden).type == pafs.FileType.Directory:
                 self.filesystem.delete_dir(hidden)
         token = self._token()
@@ -127,7 +152,8 @@ class OutputDirectory:
             self._state_fs.create_dir(self._state_dir, recursive=True)
             publish_bytes(self._state_fs, self._token_path(), token.encode())
         self.filesystem.create_dir(f"{self.path}/{OURS}", recursive=True)
-        content = json.dumps({"app_id": self._app_id, "token": token}).encode()
+        owner = {"app_id": self._app_id, "token": token, "partition_by": self._partition_by}
+        content = json.dumps(owner).encode()
         objects, path = objects_of(self.filesystem), f"{self.path}/{OURS}/owner.json"
         if objects is None or self._owner() is not None:
             publish_bytes(self.filesystem, path, content)
@@ -145,17 +171,26 @@ class OutputDirectory:
         owner = self._owner()
         if owner is None or owner["app_id"] != self._app_id:
             return
-        for path in self.published():
+        published = self.published()
+        for path in published:
             self.filesystem.delete_file(path)
+        self._remove_partitions(published)
         self.filesystem.delete_dir(f"{self.path}/{OURS}")
         if self._token() is not None:
             self._state_fs.delete_file(self._token_path())
 
     def published(self) -> list[str]:
         """The paths of the published files."""
-        selector = pafs.FileSelector(self.path, allow_not_found=True)
-        found = self.filesystem.get_file_info(selector)
-        return sorted(info.path for info in found if PUBLISHED.fullmatch(info.base_name))
+        return sorted(f"{self.path}/{name}" for name in published_in(self.filesystem, self.path))
+
+    def _remove_partitions(self, published: list[str]) -> None:
+        """Remove the directories of partitions that have become empty."""
+        if is_local(self.filesystem):
+            folders = {parent for path in published for parent in Path(path).parents}
+            inside = [folder for folder in folders if Path(self.path) in folder.parents]
+            for folder in sorted(inside, key=lambda one: len(one.parts), reverse=True):
+                if not any(folder.iterdir()):
+                    folder.rmdir()
 
     def _refuse_other_files(self) -> None:
         selector = pafs.FileSelector(self.path, allow_not_found=True)
@@ -190,6 +225,21 @@ class OutputDirectory:
     def _token(self) -> str | None:
         text = _read(self._state_fs, self._token_path())
         return None if text is None else text.decode()
+
+
+def published_in(filesystem: pafs.FileSystem, directory: str) -> list[str]:
+    """The paths of the published files, relative to a sink's directory: also those in its partitions."""
+    infos = filesystem.get_file_info(pafs.FileSelector(directory, allow_not_found=True))
+    if any(info.type == pafs.FileType.Directory and "=" in info.base_name for info in infos):
+        infos = filesystem.get_file_info(pafs.FileSelector(directory, recursive=True))
+    paths = [info.path.removeprefix(f"{directory}/") for info in infos if PUBLISHED.fullmatch(info.base_name)]
+    return [path for path in paths if all("=" in folder for folder in path.split("/")[:-1])]
+
+
+def divided_names(filesystem: pafs.FileSystem, folder: str) -> list[str]:
+    """The names of files of which readers may see only some partitions' parts; see `partitioned_files`."""
+    infos = filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+    return sorted(info.base_name.removesuffix(WAITING) for info in infos if info.base_name.endswith(WAITING))
 
 
 def require_writable(path: str) -> None:

@@ -36,7 +36,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.fs as pafs
 
-from drivetrain.connectors.files.output_ownership import OURS, PUBLISHED, refusals_named
+from drivetrain.connectors.files.output_ownership import OURS, divided_names, published_in, refusals_named
 from drivetrain.errors import InputError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.file_locations import locate
@@ -141,7 +141,7 @@ def published_files(
     found: dict[str, list[str]] = {}
     for sink in (sink for manifest in manifests for sink in manifest.sinks.values()):
         whole = root if sink.directory == "." else f"{root}/{sink.directory}"
-        names = _published_names(filesystem, whole)
+        names = _whole_names(filesystem, whole)
         found[whole] = [
             f"{whole}/{name}" for name in names if sink.last is None or batch_of(name) <= sink.last
         ]
@@ -153,7 +153,8 @@ def last_published(filesystem: pafs.FileSystem, directory: str, prefix: str = ""
 
     With `prefix`, only files count whose names have it before the number of the batch.
     """
-    names = _published_names(filesystem, directory)
+    names = [_base_name(name) for name in _published_names(filesystem, directory)]
+    names += divided_names(filesystem, f"{directory}/{OURS}/dividing")
     its_own = re.compile(rf"{re.escape(prefix)}\d{{8,}}(?:-to\d{{8,}})?\..*" if prefix else ".*")
     return max((batch_of(name) for name in names if its_own.fullmatch(name)), default=NONE)
 
@@ -166,9 +167,24 @@ def batch_of(name: str) -> int:
 
 
 def _published_names(filesystem: pafs.FileSystem, directory: str) -> list[str]:
-    infos = filesystem.get_file_info(pafs.FileSelector(directory, allow_not_found=True))
-    names = [info.base_name for info in infos if PUBLISHED.fullmatch(info.base_name)]
-    return sorted(names, key=lambda name: (batch_of(name), name))
+    return sorted(published_in(filesystem, directory), key=lambda name: (batch_of(name), name))
+
+
+def _whole_names(filesystem: pafs.FileSystem, directory: str) -> list[str]:
+    """The published files, but none of a batch of which only some partitions may be visible.
+
+    A file that was visible before the list of those being divided was read, and is not in it, was complete.
+    """
+    before = {_base_name(name) for name in _published_names(filesystem, directory)}
+    before -= set(divided_names(filesystem, f"{directory}/{OURS}/dividing"))
+    names = _published_names(filesystem, directory)
+    if not any("/" in name for name in names):
+        return names
+    return [name for name in names if _base_name(name) in before]
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _read(filesystem: pafs.FileSystem, path: str) -> Published:

@@ -9,10 +9,13 @@ sink declares, when its columns change, and when the run ends. Without such limi
 A file has its age by the clock of the machine, which also runs while no process does, or by the time that
 this process has known it, which cannot be set back.
 
-    <dir>/_drivetrain/rolling/<rows>.<header>.<schema>.<name>   a waiting file: its number of rows, the bytes
-                                   of its header, a checksum of its columns, and its name once visible
+    <dir>/_drivetrain/rolling/<rows>.<header>.<schema>.<name>.waiting   a waiting file: its number of
+                                   rows, the bytes of its header, a checksum of its columns, and its name
+                                   once visible
     <dir>/_drivetrain/joining/…      a joined file while it is written
     <dir>/part-<sink>-<first>-to<last>.<extension>     a joined file; one that is alone keeps its name
+
+With partitions, a due file is not renamed but divided (see `partitioned_files`), batches alone as well.
 
 The joined file is written separately and takes its place in the folder; then its parts are deleted, and it is
 renamed into the directory. What if we die here: a waiting file whose range lies within that of another was
@@ -36,7 +39,8 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
+from drivetrain.connectors.files.output_ownership import WAITING, OutputDirectory, refusals_named
+from drivetrain.connectors.files.partitioned_files import PartitionedFiles
 from drivetrain.connectors.files.publication_manifest import NONE
 from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.runtime.objects.object_files import objects_of
@@ -85,9 +89,17 @@ class Rolling:
     """The waiting files of one sink; `age_ms` is None if everything is due at once."""
 
     def __init__(
-        self, directory: OutputDirectory, sink_id: str, target: Target, *, size_bytes: int, age_ms: int | None
+        self,
+        directory: OutputDirectory,
+        sink_id: str,
+        target: Target,
+        partitions: PartitionedFiles | None = None,
+        *,
+        size_bytes: int,
+        age_ms: int | None,
     ) -> None:
         self._directory = directory
+        self._partitions = partitions
         self._target = target
         self._size_bytes = size_bytes
         self._age_ms = age_ms
@@ -97,7 +109,7 @@ class Rolling:
         """When this process first knew the waiting files, by path: its monotonic time, in seconds."""
         self._name = re.compile(
             rf"(\d+)\.(\d+)\.([0-9a-f]+)\.({re.escape(self._stem)}"
-            r"(life\d+-)?(\d{8,})(?:-to(\d{8,}))?(\.[^/]+))"
+            rf"(life\d+-)?(\d{{8,}})(?:-to(\d{{8,}}))?(\.[^/]+)){re.escape(WAITING)}"
         )
 
     def take(self, aside: str, waiting: str, staged: pafs.FileSystem | None = None) -> None:
@@ -125,16 +137,25 @@ class Rolling:
 
         With `ends` everything is due.
         """
-        self._delete_parts()
-        self._delete_shown()
+        self.finish()
         waiting = self.waiting()
         self._known_s = {one.path: self._known_s.get(one.path, time.monotonic()) for one in waiting}
         waiting = [one for one in waiting if released is None or one.last <= released]
         for group in self._due(waiting, ends=ends):
             one = group[0] if len(group) == 1 else self._joined(group)
+            if self._partitions is not None:
+                self._partitions.show(one.path, one.name)
+                continue
             path = f"{self._directory.path}/{one.name}"
             with refusals_named(path):
                 publish_file(self._directory.filesystem, one.path, path)
+
+    def finish(self) -> None:
+        """Finish what a process that died had begun."""
+        self._delete_parts()
+        self._delete_shown()
+        if self._partitions is not None:
+            self._partitions.finish()
 
     def _due(self, waiting: list[Waiting], *, ends: bool) -> list[list[Waiting]]:
         groups: list[list[Waiting]] = []
@@ -166,7 +187,7 @@ class Rolling:
                 join_files([one.path for one in group], first.header_bytes, self._target, whole)
                 name = f"{self._stem}{first.life}{first.first:08d}-to{last.last:08d}{first.extension}"
                 rows = sum(one.rows for one in group)
-                self.take(whole, f"{rows}.{first.header_bytes}.{first.schema}.{name}", staging)
+                self.take(whole, f"{rows}.{first.header_bytes}.{first.schema}.{name}{WAITING}", staging)
             finally:
                 staging.delete_dir(folder)
         self._delete_parts()
@@ -185,9 +206,10 @@ class Rolling:
         Joined with later ones, their messages would be seen twice.
         """
         filesystem = self._directory.filesystem
-        if objects_of(filesystem) is not None:
-            shown = {path.rpartition("/")[2] for path in self._directory.published()}
-            for one in self.waiting():
+        if objects_of(filesystem) is not None and (waiting := self.waiting()):
+            shown = set(self._partitions.names()) if self._partitions is not None else set()
+            shown |= {path.rpartition("/")[2] for path in self._directory.published()}
+            for one in waiting:
                 if one.name in shown:
                     filesystem.delete_file(one.path)
 

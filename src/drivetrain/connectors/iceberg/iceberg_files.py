@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from drivetrain.api.partition_names import UNITS, partition_name
 from drivetrain.connectors.iceberg.iceberg_catalog import IcebergPlace
+from drivetrain.connectors.partition_values import value_of
 from drivetrain.connectors.tables.data_files import DataFile, Layout
-from drivetrain.connectors.tables.partition_values import value_of
 from drivetrain.connectors.tables.table_marks import is_mark
 
 if TYPE_CHECKING:

@@ -47,8 +47,8 @@ from drivetrain.connectors.iceberg.iceberg_files import (
     unknown_partitions,
 )
 from drivetrain.connectors.iceberg.merged_files import MergedFiles
+from drivetrain.connectors.partition_values import require_partitions
 from drivetrain.connectors.tables.data_files import DataFile, Layout
-from drivetrain.connectors.tables.partition_values import require_partitions
 from drivetrain.connectors.tables.table_columns import Fit
 from drivetrain.connectors.tables.table_target import ConflictError, TableTarget, first_line
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError

@@ -39,8 +39,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from drivetrain.connectors.files.output_ownership import refusals_named
+from drivetrain.connectors.partition_values import folder_of, runs, sorted_table, spark_order
 from drivetrain.connectors.tables.column_statistics import Statistics
-from drivetrain.connectors.tables.partition_values import folder_of, runs, sorted_table, spark_order
 from drivetrain.durable import sync
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.runtime.file_locations import locate

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.connectors.delta.delta_table import DeltaTarget
-from drivetrain.connectors.tables.column_statistics import Statistics
-from drivetrain.connectors.tables.partition_values import (
+from drivetrain.connectors.partition_values import (
     folder_of,
     require_partitions,
     runs,
     text_of,
     value_of,
 )
+from drivetrain.connectors.tables.column_statistics import Statistics
 from drivetrain.connectors.tables.table_columns import fit, nullable, require_types, same
 from drivetrain.connectors.tables.table_marks import NOBODY, Marks
 from drivetrain.core.checkpoint.publication import NONE

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from arrow_frame import rows
+from arrow_frame import frame, rows
 
 from drivetrain import published_files
 from drivetrain.api import sinks
@@ -42,7 +43,7 @@ def context(state: Path, id: str = "a") -> SinkContext:
 
 def seen(store: ModelStore) -> list[int]:
     """What a reader finds who lists the directory."""
-    names = sorted(n for n in store.objects if n.startswith("out/part-"))
+    names = sorted(n for n in store.objects if n.endswith(".parquet"))
     return [v for n in names for v in pq.read_table(io.BytesIO(store.objects[n]))["id"].to_pylist()]
 
 
@@ -67,6 +68,29 @@ def write_rolled(state: Path, committed: list[int]) -> None:
     sink.roll(BATCHES - 1, ends=True)
 
 
+def write_in_partitions(state: Path, committed: list[int]) -> None:
+    """Each batch has two rows, of two partitions."""
+    sink: Any = open_sink(sinks.parquet(PLACE, partition_by="odd"), context(state))
+    sink.validate()
+    for number in range(len(committed), BATCHES // 2):
+        sink.write(numbered(2 * number), number)
+        committed.append(number)
+
+
+def write_rolled_partitions(state: Path, committed: list[int]) -> None:
+    """The same, joined before they are divided."""
+    sink: Any = open_sink(sinks.parquet(PLACE, partition_by="odd", roll="1 h"), context(state))
+    sink.validate()
+    for number in range(len(committed), BATCHES // 2):
+        sink.write(numbered(2 * number), number)
+        committed.append(number)
+    sink.roll(BATCHES // 2 - 1, ends=True)
+
+
+def numbered(first: int) -> Any:
+    return frame(id=pa.array([first, first + 1], pa.int64()), odd=pa.array([False, True]))
+
+
 def write_in_transactions(state: Path, committed: list[int]) -> None:
     """Batches wait for checkpoints, two of them for each."""
     sink: Any = open_sink(sinks.parquet(PLACE), context(state))
@@ -79,7 +103,9 @@ def write_in_transactions(state: Path, committed: list[int]) -> None:
         sink.publish(txid, {"a": last}, {"a": sink})
 
 
-@pytest.mark.parametrize("write", [write_each, write_rolled, write_in_transactions])
+@pytest.mark.parametrize(
+    "write", [write_each, write_rolled, write_in_partitions, write_rolled_partitions, write_in_transactions]
+)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_each_message_is_seen_once_wherever_the_process_dies(
     store: ModelStore, tmp_path: Path, write: Callable[[Path, list[int]], None], moment: str
@@ -95,7 +121,9 @@ def test_each_message_is_seen_once_wherever_the_process_dies(
         write(state, committed)
         assert sorted(seen(store)) == list(range(BATCHES)), f"step {step}"
         files = published_files(PLACE)
-        assert [len(paths) for paths in files.values()] == [sum("out/part-" in n for n in store.objects)]
+        assert [len(paths) for paths in files.values()] == [
+            sum(n.endswith(".parquet") for n in store.objects)
+        ]
         step += 1
     assert step > BATCHES
 

@@ -204,9 +204,9 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
-from arrow_frame import ArrowFrame, rows
+from arrow_frame import ArrowFrame, frame
 from drivetrain.api import sinks
-from drivetrain.connectors.files import file_sink, rolling
+from drivetrain.connectors.files import file_sink, partitioned_files, rolling
 from drivetrain.connectors.opening import open_sink
 from drivetrain import durable
 from drivetrain.runtime import whole_files
@@ -214,7 +214,11 @@ from drivetrain.spark.measure import small_batches
 from drivetrain.spark.connector.sink import SinkContext
 
 small_batches.small_table = ArrowFrame.toArrow
-BATCHES = 4
+BATCHES, OPTIONS = 4, eval(sys.argv[3])
+
+def rows(number):
+    return frame(id=pa.array([2 * number, 2 * number + 1], pa.int64()), p=pa.array(["x", "y"]))
+
 rows(1).schema.json()  # imports what it needs, once
 
 def counted(call, left):
@@ -231,12 +235,14 @@ def run(directory, steps):
     for module, names in (
         (whole_files, ("sync",)), (durable.os, ("replace", "fsync")), (rolling, ("join_files",)),
         (file_sink, ("publish_file",)), (rolling.Rolling, ("_delete_parts",)),
+        (partitioned_files, ("publish_file", "sync", "_create_directory")),
+        (partitioned_files.PartitionedFiles, ("show", "finish", "_write")),
     ):
         for name in names:
             setattr(module, name, counted(getattr(module, name), left))
     committed = directory / "committed"
     first = len(committed.read_text()) if committed.exists() else 0
-    sink = open_sink(sinks.parquet(directory / "out", roll=("1200 B", "1 h")),
+    sink = open_sink(sinks.parquet(directory / "out", **OPTIONS),
                      SinkContext("app-1", "a", str(directory / "state")))
     sink.validate()
     for number in range(first, BATCHES):
@@ -246,7 +252,8 @@ def run(directory, steps):
     sink.roll(BATCHES - 1, ends=True)
 
 def seen(directory):
-    return [v for f in sorted((directory / "out").glob("part-*")) for v in pq.read_table(f)["id"].to_pylist()]
+    files = sorted((directory / "out").glob("**/*.parquet"))
+    return sorted(v for f in files for v in pq.ParquetFile(f).read()["id"].to_pylist())
 
 def forked(call, *args):
     pid = os.fork()
@@ -257,7 +264,7 @@ def forked(call, *args):
 
 def expect(directory, whole):
     found = seen(directory)
-    ok = found == list(range(BATCHES)) if whole else len(set(found)) == len(found)
+    ok = found == list(range(2 * BATCHES)) if whole else len(set(found)) == len(found)
     os._exit(0 if ok else 1)
 
 step, killed = 0, True
@@ -275,10 +282,24 @@ print(step)
 """
 
 
-def test_wherever_a_process_is_killed_every_message_is_in_one_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"roll": ("2 kB", "1 h")},
+        {"partition_by": "p"},
+        pytest.param(
+            {"roll": ("2 kB", "1 h"), "partition_by": "p"},
+            marks=pytest.mark.nightly("the two before, in one sink"),
+        ),
+    ],
+    ids=["rolled", "partitioned", "both"],
+)
+def test_wherever_a_process_is_killed_every_message_is_in_one_file(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
-    command = [sys.executable, str(script), str(tmp_path), str(Path(__file__).parent)]
+    command = [sys.executable, str(script), str(tmp_path), str(Path(__file__).parent), repr(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30

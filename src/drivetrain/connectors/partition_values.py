@@ -9,8 +9,9 @@ its own.
 
 In Delta Lake, an empty string in a partition column becomes null.
 
-Called by `data_files`, by the connectors of tables and by the reader of Delta tables. Source: "Partition
-Value Serialization" in Delta's protocol; "Partition Transforms" in Iceberg's specification.
+Called by `data_files`, by the connectors of tables, by the reader of Delta tables and by `partitioned_files`.
+Source: "Partition Value Serialization" in Delta's protocol; "Partition Transforms" in Iceberg's
+specification.
 """
 
 from __future__ import annotations
