@@ -290,6 +290,7 @@ def test_it_goes_over_to_other_code_while_its_queries_go_on(shop: Shop) -> None:
     assert shop.outcomes()[-1] == "done"
 
 
+@pytest.mark.nightly("test_live_changes; test_app_master_under_faults")
 def test_a_version_that_fails_goes_back_by_itself_and_says_where(shop: Shop) -> None:
     before, runs, number = shop.attempts(), max(shop.expected.values()), shop.next_version()
     update = shop.update(shop.write(3, FAILS))
@@ -451,6 +452,7 @@ def go_by(shop: Shop, version: int, go: Callable[[], Future[int]], leaving: Call
     assert shop.outcomes()[-2:] == ["done", "done"]
 
 
+@pytest.mark.nightly("test_fragment_changes; test_app_master_under_faults")
 def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -> None:
     """In between its query restarts alone, for another filter before its state, which it keeps."""
     part, runs = shop.place / "more.py", max(shop.expected.values())

@@ -95,6 +95,7 @@ def test_the_largest_of_sessions_keep_columns_without_an_order(drive: Harness) -
     ]
 
 
+@pytest.mark.nightly("random applications draw the largest messages")
 def test_running_results_have_the_largest_so_far(drive: Harness) -> None:
     app = Application("running")
     rows = [(at(i), "a", i, "x") for i in range(40)]

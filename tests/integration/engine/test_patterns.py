@@ -130,6 +130,7 @@ def test_messages_that_do_not_come_are_a_match(drive: Harness) -> None:
     assert found
 
 
+@pytest.mark.nightly("random applications draw patterns")
 def test_repeated_steps_are_arrays_of_messages(drive: Harness) -> None:
     made = events(9)
     parts = (

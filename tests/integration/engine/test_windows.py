@@ -140,6 +140,7 @@ def test_the_global_window_fires_once_at_the_end(drive: Harness) -> None:
     assert len(drive.rows()) == 3
 
 
+@pytest.mark.nightly("random applications draw global windows")
 def test_an_accumulating_global_window_emits_running_results(drive: Harness) -> None:
     rows = disordered(300, 0, seed=5)
     app = Application("running")

@@ -144,6 +144,7 @@ def test_dead_letters_are_seen() -> None:
         assert run.dead_letters("orders") == []
 
 
+@pytest.mark.nightly("the unit tests of the test kit's input")
 def test_messages_without_a_time_of_their_own_arrive_when_the_test_says() -> None:
     app = Application("lines")
     lines = app.read(sources.socket("localhost", 9), name="lines")
