@@ -29,6 +29,7 @@ from drivetrain.cluster.messages.changing import (
     ProposedCode,
 )
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.live_change import Outcome
@@ -108,7 +109,9 @@ class Changer:
         if drawn < 0.7:
             self.made += 1
             discards = world.drawn.is_growing and random.random() < 0.3
-            request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"), discards=discards)
+            request = ChangeGraph(
+                0, ProposedCode(f"{self.made:064x}", "shells.py"), options=ChangeOptions(discards=discards)
+            )
         elif (drawn < 0.85 or world.deaths) and self.in_force:
             request = ChangeGraph(0, None, random.choice(sorted(self.in_force)))
         else:

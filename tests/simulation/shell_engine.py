@@ -302,6 +302,11 @@ class StandInEngine:
         yield
         _write(checkpoint / "commits" / str(last + 1), (checkpoint / "commits" / str(last)).read_text())
 
+    def empty_state(self, place: Path, *, changes: bool) -> Path:
+        made = place / ("changes" if changes else "snapshot")
+        made.write_text("")
+        return made
+
     def start(
         self, trunk: Trunk, _name: str, checkpoint: Path, on_batch: Callable[..., None]
     ) -> StandInQuery:

@@ -22,6 +22,7 @@ from drivetrain.actor import ActorSystem
 from drivetrain.api import Application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.job.run_progress import QuietListener, RunOutcome
@@ -290,8 +291,8 @@ class Process:
         record = version_of(make_plan(graph), fingerprint)
         against = changes.versions.in_force.record.number
         try:
-            code, at = graph_as_code(graph), self.drawn_time()
-            changes.propose(AskedChange(record, graph, code, "update", against, at))
+            code, options = graph_as_code(graph), ChangeOptions(at=self.drawn_time())
+            changes.propose(AskedChange(record, graph, code, "update", against, options))
         except (UserError, UnavailableError) as refused:
             if refused.what not in REFUSALS and "is handing over to" not in refused.what:
                 raise

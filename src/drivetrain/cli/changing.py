@@ -15,9 +15,9 @@ import typer
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.as_data import print_json
 from drivetrain.cli.comparison import Comparison, show_comparison
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_stages import with_durations
 from drivetrain.core.change.graph_version import GraphVersion, Made
-from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, print_line
@@ -34,6 +34,15 @@ DiscardOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--discard", help="Stop removed fragments at once, without processing the messages that they have."
+    ),
+]
+DropStateOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-state",
+        metavar="ID",
+        help="The processor ID may begin with an empty state, if its state does not fit; may be given "
+        "several times.",
     ),
 ]
 EvenIfReadOption: TypeAlias = Annotated[
@@ -74,9 +83,7 @@ class Changeable(Protocol):
 class EmbeddedChange:
     """A change of the application that runs here in `rundir`, to `version`, whose graph `code` makes.
 
-    `against` is the version that it was compared with. With `discards`, removed fragments do not process the
-    rest of their input; `at` is when the change is to take effect; with `even_if_read` it may change what
-    other applications read.
+    `against` is the version that it was compared with.
     """
 
     rundir: RunDirectory
@@ -84,9 +91,7 @@ class EmbeddedChange:
     code: Callable[[], bytes]
     against: int
     how: Made
-    discards: bool = False
-    at: At = None
-    even_if_read: bool = False
+    options: ChangeOptions = NO_OPTIONS
 
     @property
     def app_id(self) -> str:
@@ -103,8 +108,7 @@ class EmbeddedChange:
         """See `Changeable`."""
         from drivetrain.runtime.control_requests import ask_change
 
-        given = (self.rundir, self.version, self.code(), self.against, self.how)
-        return ask_change(*given, discards=self.discards, at=self.at, even_if_read=self.even_if_read)
+        return ask_change(self.rundir, self.version, self.code(), self.against, self.how, self.options)
 
     def give_up(self, number: int) -> None:
         """See `Changeable`."""
@@ -133,13 +137,14 @@ class EmbeddedChange:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a command is to change an application: the options that all such commands have."""
+    """How a command is to change an application: the options that all such commands have, and those of the
+    change."""
 
     yes: bool
     dry_run: bool
     timeout: str
     as_json: bool
-    at: At = None
+    options: ChangeOptions = NO_OPTIONS
 
 
 def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, gives_up: bool = False) -> None:
@@ -163,7 +168,7 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         ask()
     number = changeable.change()
     if not as_json:
-        later = changeable.state().handing_over if manner.at is not None else None
+        later = changeable.state().handing_over if manner.options.at is not None else None
         when = later or "takes effect with the next batch of what it changes"
         print_line(f"version {number} is compiled; it {when}")
     state = changeable.wait_ended(number, wait_s)

@@ -14,6 +14,7 @@ from drivetrain.cli.comparison import Comparison, compared_in_a_cluster, require
 from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.configured import configured_plan
@@ -62,8 +63,7 @@ def updated_in_cluster(
     file: str,
     given: Mapping[str, str],
     config: Config,
-    *,
-    discards: bool = False,
+    options: ChangeOptions = NO_OPTIONS,
 ) -> tuple[ClusterChange, Comparison]:
     """The change of an application to the graph in a file; `given` are further settings.
 
@@ -81,13 +81,13 @@ def updated_in_cluster(
     new = version_of(refuse_shared_places(plan), fingerprint)
 
     def begin() -> ChangeState:
-        return client.begin_update(view.app_id, submission, old.number, discards=discards)
+        return client.begin_update(view.app_id, submission, old.number, options)
 
-    return ClusterChange(client, view.app_id, begin), _compared(view.app_id, history, new, discards)
+    return ClusterChange(client, view.app_id, begin), _compared(view.app_id, history, new, options)
 
 
 def edited_in_cluster(
-    client: BlockingClient, app: str, edit: EditOfGraph, *, discards: bool = False
+    client: BlockingClient, app: str, edit: EditOfGraph, options: ChangeOptions = NO_OPTIONS
 ) -> tuple[ClusterChange, Comparison]:
     """The change of an application by an edit of its graph in force, which an executor makes.
 
@@ -98,13 +98,13 @@ def edited_in_cluster(
     new = client.edited(app_id, edit, old.number)
 
     def begin() -> ChangeState:
-        return client.begin_edit(app_id, edit, old.number, discards=discards)
+        return client.begin_edit(app_id, edit, old.number, options)
 
-    return ClusterChange(client, app_id, begin), _compared(app_id, history, new, discards)
+    return ClusterChange(client, app_id, begin), _compared(app_id, history, new, options)
 
 
 def rolled_back_in_cluster(
-    client: BlockingClient, app: str, number: int | None, *, discards: bool = False
+    client: BlockingClient, app: str, number: int | None, options: ChangeOptions = NO_OPTIONS
 ) -> tuple[ClusterChange, Comparison, int]:
     """The change of an application back to a version, by default the one before; and which one that is."""
     app_id, history = client.application(app).app_id, client.versions(app)
@@ -113,10 +113,10 @@ def rolled_back_in_cluster(
     require_known(wanted, list(history.versions), app_id)
 
     def begin() -> ChangeState:
-        return client.begin_rollback(app_id, wanted, old.number, discards=discards)
+        return client.begin_rollback(app_id, wanted, old.number, options)
 
     change = ClusterChange(client, app_id, begin, wanted)
-    return change, _compared(app_id, history, history.versions[wanted].record, discards), old.follows
+    return change, _compared(app_id, history, history.versions[wanted].record, options), old.follows
 
 
 def known_in_cluster(client: BlockingClient, app: str) -> list[KnownVersion]:
@@ -126,13 +126,17 @@ def known_in_cluster(client: BlockingClient, app: str) -> list[KnownVersion]:
     return known_among(stored, history.in_force, is_running=lambda: True)
 
 
-def compared_in_cluster(app: str, plan: Plan, config: Config) -> Comparison:
+def compared_in_cluster(
+    app: str, plan: Plan, config: Config, options: ChangeOptions = NO_OPTIONS
+) -> Comparison:
     """Compare a plan with the version in force of an application."""
     with connected_by(config) as client:
         new = version_of(plan, fingerprint)
-        return _compared(client.application(app).app_id, client.versions(app), new)
+        return _compared(client.application(app).app_id, client.versions(app), new, options)
 
 
-def _compared(app_id: str, history: GraphHistory, new: GraphVersion, discards: bool = False) -> Comparison:
-    modes = {"has_checkpoints": history.has_checkpoints, "discards": discards}
-    return compared_in_a_cluster(app_id, history.record, new, **modes)
+def _compared(
+    app_id: str, history: GraphHistory, new: GraphVersion, options: ChangeOptions = NO_OPTIONS
+) -> Comparison:
+    has_checkpoints = history.has_checkpoints
+    return compared_in_a_cluster(app_id, history.record, new, options, has_checkpoints=has_checkpoints)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.difference import Change, Difference, Fate, difference
+from drivetrain.core.change.dropped_states import require_states
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.figures import show_clock, show_counted
 from drivetrain.core.plan.configured import configured_plan
@@ -31,6 +33,7 @@ STYLES: Final = {
     Fate.SWAPPED: "yellow",
     Fate.STARTED: "green",
     Fate.RESTARTED: "yellow",
+    Fate.DROPPED: "bold yellow",
     Fate.STOPPED: "magenta",
     Fate.DRAINED: "magenta",
     Fate.AFTER_STOP: "bold yellow",
@@ -54,8 +57,11 @@ class Comparison:
             "version": self.old.number or None,
             "made_at_ms": self.old.made_at_ms or None,
             "made_by": self.old.made_by or None,
-            "continues": not (self.difference.refused or self.difference.while_it_runs),
+            "continues": not (
+                self.difference.refused or self.difference.while_it_runs or self.difference.dropped
+            ),
             "changes_while_it_runs": not (self.difference.refused or self.difference.after_stop),
+            "dropped_states": list(self.difference.dropped),
             "changes": [asdict(change) for change in self.difference.changes],
         }
 
@@ -65,7 +71,9 @@ def names_file(against: str) -> bool:
     return against.partition(":")[0].endswith(".py") or Path(against).is_file()
 
 
-def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -> Comparison:
+def compare(
+    plan: Plan, against: str, config: Config, sets: Mapping[str, str], options: ChangeOptions = NO_OPTIONS
+) -> Comparison:
     """Compare a plan with an application that has run here (name or id), or with one in a file.
 
     Raises UserError if there is no such application, and whatever loading the file raises.
@@ -73,11 +81,13 @@ def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -
     new = version_of(plan, fingerprint)
     if not names_file(against):
         rundir, in_force = in_force_of(against, config)
-        return compared_with(rundir, in_force, new)
+        return compared_with(rundir, in_force, new, options)
     application = load_application(against, sets)
     before = configured_plan(application.graph(), config)
     old, has_checkpoints = version_of(before, fingerprint), makes_checkpoints(before, config)
-    return Comparison(against, old, new, difference(old, new, has_checkpoints=has_checkpoints))
+    require_states(old, options.drops)
+    found = difference(old, new, has_checkpoints=has_checkpoints, options=options)
+    return Comparison(against, old, new, found)
 
 
 def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
@@ -100,24 +110,29 @@ def compared_with(
     rundir: RunDirectory,
     in_force: GraphVersion,
     new: GraphVersion,
-    *,
-    discards: bool = False,
-    even_if_read: bool = False,
+    options: ChangeOptions = NO_OPTIONS,
 ) -> Comparison:
-    """Compare a graph with the version in force of the application that has its state in `rundir`."""
+    """Compare a graph with the version in force of the application that has its state in `rundir`.
+
+    Raises UserError when the options name a state that there is not.
+    """
+    require_states(in_force, options.drops)
     has_checkpoints = CheckpointFiles(rundir.home).are_periodic
-    found = difference(
-        in_force, new, has_checkpoints=has_checkpoints, discards=discards, even_if_read=even_if_read
-    )
+    found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
     return _compared(rundir.app_id, in_force, new, found)
 
 
 def compared_in_a_cluster(
-    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool, discards: bool = False
+    app_id: str,
+    in_force: GraphVersion,
+    new: GraphVersion,
+    options: ChangeOptions = NO_OPTIONS,
+    *,
+    has_checkpoints: bool,
 ) -> Comparison:
-    """Compare a graph with the version in force of an application of a cluster."""
-    modes = {"has_checkpoints": has_checkpoints, "discards": discards}
-    found = difference(in_force, new, **modes)
+    """Compare a graph with the version in force of an application of a cluster; raises as `compared_with`."""
+    require_states(in_force, options.drops)
+    found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
     return _compared(app_id, in_force, new, found)
 
 
@@ -165,6 +180,11 @@ def _definitions(change: Change) -> tuple[str, str]:
 
 
 def _verdict(found: Difference) -> str:
+    if found.dropped and not (found.refused or found.after_stop):
+        return (
+            f"The application can take these changes while it runs: update it. The state of "
+            f"{', '.join(found.dropped)} is dropped then; after a stop it would not continue with this file."
+        )
     if found.while_it_runs and not (found.refused or found.after_stop):
         return (
             "The application can take these changes while it runs: update it. Fragments start and go only "

@@ -7,6 +7,7 @@ Called by `drivetrain attach`, `drivetrain remove` and `drivetrain replace`: the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from drivetrain.api.graph_edits import attached, removed, replaced
@@ -50,17 +51,11 @@ def perform_edit(
     manner: Manner,
     *,
     in_cluster: bool,
-    discards: bool = False,
-    even_if_read: bool = False,
 ) -> None:
-    """Change the graph in force of an application; raises typer.Exit with the command's exit code.
-
-    With `discards`, removed fragments do not process the rest of their input; with `even_if_read` it may
-    change what other applications read.
-    """
+    """Change the graph in force of an application; raises typer.Exit with the command's exit code."""
     if in_cluster:
         with connected_by(config) as client:
-            perform(*edited_in_cluster(client, app, _sent(edit), discards=discards), manner)
+            perform(*edited_in_cluster(client, app, _sent(edit), manner.options), manner)
         return
     from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 
@@ -75,16 +70,9 @@ def perform_edit(
         )
     graph = edit.of(graph_from_code(code, f"version {old.number}"))
     version = version_of(refuse_shared_places(configured_plan(graph, config)), fingerprint)
-    change = EmbeddedChange(
-        rundir,
-        version,
-        lambda: graph_as_code(graph),
-        old.number,
-        "update",
-        discards,
-        even_if_read=even_if_read,
-    )
-    compared = compared_with(rundir, old, version, discards=discards, even_if_read=even_if_read)
+    code_of_it = partial(graph_as_code, graph)
+    change = EmbeddedChange(rundir, version, code_of_it, old.number, "update", manner.options)
+    compared = compared_with(rundir, old, version, manner.options)
     perform(change, compared, manner)
 
 

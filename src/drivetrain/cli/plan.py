@@ -25,6 +25,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.as_data import print_json
+from drivetrain.cli.changing import DropStateOption
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, is_of_cluster, with_masters
 from drivetrain.cli.cluster_versions import compared_in_cluster
 from drivetrain.cli.comparison import Comparison, compare, names_file, show_comparison
@@ -33,6 +34,7 @@ from drivetrain.cli.picture_file import PictureOption, write_picture
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.version_comparison import marks_of
 from drivetrain.core.figures import show_counted
 from drivetrain.core.plan.configured import configured_plan
@@ -85,19 +87,20 @@ def plan_command(
     picture: PictureOption = None,
     check: CheckOption = False,
     against: AgainstOption = None,
+    drop_state: DropStateOption = None,
     masters: MastersOption = None,
     console: ConsoleOption = None,
 ) -> None:
     """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
-    given = parse_sets(sets, state_dir)
+    given, options = parse_sets(sets, state_dir), ChangeOptions(drops=tuple(drop_state or ()))
     with standard_output_reserved() as output:
         config = load_config(config_file, with_masters(given, masters, console))
         plan = _plan_of(load_application(file, given), config, check=check)
         compared = None
         if against is not None and is_of_cluster(config, state_dir) and not names_file(against):
-            compared = compared_in_cluster(against, plan, config)
+            compared = compared_in_cluster(against, plan, config, options)
         elif against is not None:
-            compared = compare(plan, against, config, given)
+            compared = compare(plan, against, config, given, options)
         if picture is not None:
             write_picture(picture, draw(plan) if compared is None else _drawn(compared))
         if as_json:

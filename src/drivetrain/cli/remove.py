@@ -34,6 +34,7 @@ from drivetrain.cli.cluster_access import (
     with_masters,
 )
 from drivetrain.cli.graph_edit import Edit, perform_edit
+from drivetrain.core.change.change_options import ChangeOptions
 
 
 def remove_command(
@@ -56,7 +57,8 @@ def remove_command(
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    manner = Manner(yes, dry_run, timeout, as_json)
+    options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+    manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(
         app,
@@ -64,6 +66,4 @@ def remove_command(
         config,
         manner,
         in_cluster=in_cluster,
-        discards=discard,
-        even_if_read=even_if_read,
     )

@@ -20,6 +20,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     DiscardOption,
+    DropStateOption,
     DryRunOption,
     EvenIfReadOption,
     Manner,
@@ -34,6 +35,7 @@ from drivetrain.cli.cluster_access import (
     with_masters,
 )
 from drivetrain.cli.graph_edit import Edit, perform_edit
+from drivetrain.core.change.change_options import ChangeOptions
 
 
 def replace_command(
@@ -45,6 +47,7 @@ def replace_command(
     ],
     discard: DiscardOption = False,
     even_if_read: EvenIfReadOption = False,
+    drop_state: DropStateOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     timeout: TimeoutOption = "1 min",
@@ -60,7 +63,8 @@ def replace_command(
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    manner = Manner(yes, dry_run, timeout, as_json)
+    options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()))
+    manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(
         app,
@@ -68,6 +72,4 @@ def replace_command(
         config,
         manner,
         in_cluster=in_cluster,
-        discards=discard,
-        even_if_read=even_if_read,
     )

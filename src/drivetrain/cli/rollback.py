@@ -19,8 +19,10 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     DiscardOption,
+    DropStateOption,
     DryRunOption,
     EmbeddedChange,
+    EvenIfReadOption,
     Manner,
     TimeoutOption,
     YesOption,
@@ -36,6 +38,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.cluster_versions import rolled_back_in_cluster
 from drivetrain.cli.comparison import compared_with, in_force_of, require_known
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import not_kept
 
 
@@ -52,6 +55,8 @@ def rollback_command(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
+    even_if_read: EvenIfReadOption = False,
+    drop_state: DropStateOption = None,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     console: ConsoleOption = None,
@@ -67,22 +72,23 @@ def rollback_command(
     """
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))
-    manner = Manner(yes, dry_run, timeout, as_json)
+    options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()))
+    manner = Manner(yes, dry_run, timeout, as_json, options)
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
-            changeable, compared, follows = rolled_back_in_cluster(client, app, version, discards=discard)
+            changeable, compared, follows = rolled_back_in_cluster(client, app, version, options)
             perform(changeable, compared, manner, gives_up=changeable.number == follows)
         return
     rundir, old = in_force_of(app, config)
     versions, number = rundir.versions, version or old.follows
     require_known(number, versions.numbers(), rundir.app_id)
     target, kept = versions.version(number), versions.code(number)
-    compared = compared_with(rundir, old, target, discards=discard)
+    compared = compared_with(rundir, old, target, options)
 
     def code() -> bytes:
         if kept is None:
             raise not_kept(number, rundir.app_id)
         return kept
 
-    change = EmbeddedChange(rundir, target, code, old.number, "rollback", discard)
+    change = EmbeddedChange(rundir, target, code, old.number, "rollback", options)
     perform(change, compared, manner, gives_up=number == old.follows)

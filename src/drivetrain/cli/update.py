@@ -24,6 +24,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     DiscardOption,
+    DropStateOption,
     DryRunOption,
     EmbeddedChange,
     EvenIfReadOption,
@@ -46,8 +47,9 @@ from drivetrain.cli.configuring import configure
 from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.change.handover import At, time_given
+from drivetrain.core.change.handover import time_given
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.sink_places import refuse_shared_places
@@ -85,6 +87,7 @@ def update_command(
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
     even_if_read: EvenIfReadOption = False,
+    drop_state: DropStateOption = None,
     at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
@@ -111,12 +114,12 @@ def update_command(
         in_cluster = is_of_cluster(config, state_dir)
         configure(app, file, given, unset or (), config, in_cluster=in_cluster, as_json=as_json)
         return
-    manner = Manner(yes, dry_run, timeout, as_json, takes_effect)
+    options = ChangeOptions(
+        discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()), at=takes_effect
+    )
+    manner = Manner(yes, dry_run, timeout, as_json, options)
     if not is_of_cluster(config, state_dir):
-        perform(
-            *_here(app, file, given, config, discard=discard, at=takes_effect, even_if_read=even_if_read),
-            manner,
-        )
+        perform(*_here(app, file, given, config, options), manner)
         return
     if takes_effect is not None:
         raise UserError(
@@ -126,7 +129,7 @@ def update_command(
             remedy="leave --at out",
         )
     with connected_by(config) as client:
-        changeable, compared = updated_in_cluster(client, app, file, given, config, discards=discard)
+        changeable, compared = updated_in_cluster(client, app, file, given, config, options)
         perform(changeable, compared, manner)
 
 
@@ -135,10 +138,7 @@ def _here(
     file: str,
     given: Mapping[str, str],
     config: Config,
-    *,
-    discard: bool,
-    at: At,
-    even_if_read: bool,
+    options: ChangeOptions,
 ) -> tuple[EmbeddedChange, Comparison]:
     """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
@@ -154,6 +154,6 @@ def _here(
 
         return graph_as_code(graph)
 
-    compared = compared_with(rundir, old, version, discards=discard, even_if_read=even_if_read)
-    change = EmbeddedChange(rundir, version, code, old.number, "update", discard, at, even_if_read)
+    compared = compared_with(rundir, old, version, options)
+    change = EmbeddedChange(rundir, version, code, old.number, "update", options)
     return change, compared

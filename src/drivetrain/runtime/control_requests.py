@@ -40,9 +40,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, SubscriptionRecord
-from drivetrain.core.change.handover import At
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import JobStatus
@@ -99,11 +99,9 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     against: int = 0
     how: Made = "update"
     number: int = 0
-    discards: bool = False
-    at: At = None
+    options: ChangeOptions = NO_OPTIONS
     values: dict[str, str] = {}
     restored: tuple[str, ...] = ()
-    even_if_read: bool = False
     wanted: SubscriptionWanted | None = None
     reader: str = ""
     source: str | None = None
@@ -131,25 +129,18 @@ def ask_change(
     code: bytes,
     against: int,
     how: Made = "update",
-    *,
-    discards: bool = False,
-    at: At = None,
-    even_if_read: bool = False,
+    options: ChangeOptions = NO_OPTIONS,
 ) -> int:
     """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
-    `against` is the version that it was compared with; with `discards`, removed fragments do not process the
-    rest of their input; `at` is when it is to take effect; with `even_if_read` it may change what other
-    applications read. Raises the refusal, and UnavailableError when the application does not run
-    embedded here.
+    `against` is the version that it was compared with. Raises the refusal, and UnavailableError when the
+    application does not run embedded here.
     """
     asked_state(rundir)  # before anything is written
     id = uuid.uuid4().hex
     rundir.versions.propose(id, version, code)
     try:
-        request = ControlRequest(
-            "change", id, against, how, discards=discards, at=at, even_if_read=even_if_read
-        )
+        request = ControlRequest("change", id, against, how, options=options)
         return ask(rundir, request, _COMPILES_S).number
     finally:
         rundir.versions.withdraw(id)

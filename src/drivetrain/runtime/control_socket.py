@@ -48,6 +48,8 @@ _LONGEST_PATH: Final = 100
 _PATIENCE_S: Final = 5.0
 """How long a client may take to send its request, and to read its answer."""
 _MOST_CLIENTS: Final = 16
+_LOOK_S: Final = 0.5
+"""How long a process may take to accept a connection of one that only looks whether it runs."""
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -132,6 +134,19 @@ def asked(home: Path, request: bytes, timeout_s: float) -> bytes:
         raise UnavailableError(
             "the application has not answered", where=str(home), got=str(error), remedy="try again"
         ) from error
+
+
+def is_listened_at(home: Path) -> bool:
+    """Whether a process runs the application of the state directory `home`; it is asked nothing."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection, _short(home) as short:
+            connection.settimeout(_LOOK_S)
+            connection.connect(str(short / NAME))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    except OSError:
+        return True  # it is there, and busy
+    return True
 
 
 def _listening_at(path: Path) -> socket.socket:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_stages import ChangeStage, with_durations
 from drivetrain.core.change.difference import Difference, difference
 from drivetrain.core.change.graph_version import GraphVersion
@@ -88,6 +89,12 @@ def known_versions(
     return known_among(stored, in_force, is_running=is_running, stages=versions.stages)
 
 
+def _options(record: GraphVersion) -> ChangeOptions:
+    """The options of the change to a version, as far as they decide what becomes of its processors."""
+    states = (record.fragments[id].stateful for id in record.drops)
+    return ChangeOptions(discards=record.discards, drops=tuple(id for id in states if id is not None))
+
+
 def known_among(
     stored: Mapping[int, tuple[GraphVersion, Ending | None]],
     in_force: int,
@@ -106,7 +113,7 @@ def known_among(
         if record.made_how != "run" and ending is None:
             is_under_way = number == in_force and is_running()
             trial = Trial.UNDER_WAY if is_under_way else Trial.INTERRUPTED
-        found = None if before is None else difference(before, record, discards=record.discards)
+        found = None if before is None else difference(before, record, options=_options(record))
         reached = stages(number)
         known.append(KnownVersion(record, found, ending, number == in_force, trial, reached))
     return known

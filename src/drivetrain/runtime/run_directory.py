@@ -56,7 +56,7 @@ from drivetrain.durable import sync, writing
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
-from drivetrain.runtime.checkpoints.divided_state import settle_all
+from drivetrain.runtime.checkpoints.dropped_state import settle_checkpoints
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
@@ -192,7 +192,7 @@ class RunDirectory:
             if (self.path / "clearing").exists():
                 self.clear()
             self._end_other_lives()
-            settle_all(self.home / "fragments")
+            settle_checkpoints(self.home / "fragments")
         except InputError:
             if not fresh:
                 self.release()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from drivetrain import Application
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.planner import plan
 from drivetrain.crash_points import VARIABLE, CrashPoint
@@ -50,11 +51,13 @@ def run_killed_at(
         process.wait()
 
 
-def ask_to_change(rundir: RunDirectory, application: Application, *, at_ms: int | None = None) -> None:
+def ask_to_change(
+    rundir: RunDirectory, application: Application, options: ChangeOptions = NO_OPTIONS
+) -> None:
     """Ask the application, which runs version 1, to change; it may die before it answers."""
     graph = application.graph()
     record = version_of(plan(graph), fingerprint)
     try:
-        ask_change(rundir, record, graph_as_code(graph), against=1, at=at_ms)
+        ask_change(rundir, record, graph_as_code(graph), against=1, options=options)
     except DrivetrainError as error:
         assert isinstance(error, UnavailableError), error  # noqa: PT017 - others are refusals

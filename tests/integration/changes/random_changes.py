@@ -7,7 +7,6 @@ each version took: its span. The model applies each version to the messages of i
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +20,6 @@ from drivetrain import Application, agg, sinks, sources, windows
 BRANCHES = 2
 WINDOWS = 2
 """How many branches, and how many fragments with windows, may come and go."""
-PROGRAM = """
-import sys
-sys.path.insert(0, {folder!r})
-from random_changes import drawn_app, drawn_of
-app = drawn_app({directory!r}, drawn_of({drawn!r}))
-"""
 
 
 @dataclass(frozen=True)
@@ -43,13 +36,6 @@ class Drawn:
     branches: tuple[tuple[int, int, int], ...] = ()  # (which, by, rest)
     windows: tuple[int, ...] = (0,)
     fails: bool = False
-
-
-def drawn_of(text: str) -> Drawn:
-    """A version from JSON."""
-    made = json.loads(text)
-    lists = {"branches": tuple(map(tuple, made["branches"])), "windows": tuple(made["windows"])}
-    return Drawn(**{**made, **lists})
 
 
 def next_of(drawn: Drawn, code: int, random: Random) -> Drawn:
@@ -109,14 +95,6 @@ def drawn_app(directory: Path | str, drawn: Drawn) -> Application:
         shown = windowed.filter(f"n > -{drawn.after}", name=f"shown{which}")
         shown.sink(sinks.json(place / f"windows{which}"), name=f"windows{which}_out")
     return app
-
-
-def program(directory: Path, drawn: Drawn) -> Path:
-    """The application as a file for the command line."""
-    file = directory / "drawn.py"
-    told = {"folder": str(Path(__file__).parent), "directory": str(directory)}
-    file.write_text(PROGRAM.format(**told, drawn=json.dumps(dataclasses.asdict(drawn))))
-    return file
 
 
 # -- the model ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from timed import HOUR_MS, START_MS, Disordered, check, program, time_of_ms, tim
 
 from drivetrain import start
 from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.crash_points import CrashPoint
@@ -98,7 +99,8 @@ def test_a_handover_goes_on_exactly_after_kills_and_replays(drive: Harness) -> N
     changed = program(drive.directory, 2, more=True, less=True)
     with run_killed_at(program(drive.directory, 1), drive.directory, CrashPoint.AFTER_VERSION) as first:
         wait_until(lambda: len(marks(drive.directory)) == len(feed.sent), lambda: first.poll() is None)
-        ask_to_change(rundir, timed(drive.directory, 2, more=True, less=True), at_ms=at_ms)
+        changed = timed(drive.directory, 2, more=True, less=True)
+        ask_to_change(rundir, changed, ChangeOptions(at=at_ms))
         feed.put(12)  # on both sides of the time: Spark plans a batch that Python has not begun
     version = rundir.versions.in_force()
     assert version is not None

@@ -12,6 +12,7 @@ from reports import report
 from shop import Feed, Stream, marks, rows, shop, wait_until
 
 from drivetrain import start
+from drivetrain.core.job.run_progress import NoticeGiven, ProgressEvent, QuietListener
 from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import ask_to_unsubscribe
 from drivetrain.runtime.run_directory import RunDirectory
@@ -19,6 +20,17 @@ from drivetrain.runtime.subscription_check import StartedOverError
 from drivetrain.spark.run.running_application import RunningApplication
 
 TIMEOUT = "5 min"
+
+
+class Notices(QuietListener):
+    """The notices of a run."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_event(self, event: ProgressEvent) -> None:
+        if isinstance(event, NoticeGiven):
+            self.texts.append(event.text)
 
 
 def of_state(drive: Harness) -> RunDirectory:
@@ -67,7 +79,8 @@ def test_an_application_reads_streams_of_another_that_runs(drive: Harness, spark
     with start(shop(drive.directory, 1), drive.config()) as producer, Stream(feed) as stream:
         wait_until(lambda: len(marks(drive.directory)) >= 9, lambda: producer.is_running)
         before = {str(query.name): str(query.runId) for query in spark.streams.active}
-        with start(report(drive.directory), drive.config()) as reader:
+        listener = Notices()
+        with start(report(drive.directory), drive.config(), listener) as reader:
             wait_until(lambda: len(rows(drive.directory / "four")) >= 2, lambda: reader.is_running)
             now = {str(query.name): str(query.runId) for query in spark.streams.active}
             assert before.items() <= now.items(), "a query of the producer was started again"
@@ -75,6 +88,10 @@ def test_an_application_reads_streams_of_another_that_runs(drive: Harness, spark
             stream.thread.join()
             wait_until(lambda: shows_all(drive, feed), lambda: reader.is_running)
             check_against_the_shop(drive, feed)
+            producer.stop()
+            producer.wait(TIMEOUT)
+            wait_until(lambda: any("shop, which does not run" in text for text in listener.texts))
+            assert reader.is_running, "it waits for more"
     with pytest.raises(UserError, match="cannot begin to publish with checkpoints") as refused:
         start(shop(drive.directory, 1), drive.config(checkpoint__mode="on")).wait(TIMEOUT)
     assert "report" in str(refused.value.got)

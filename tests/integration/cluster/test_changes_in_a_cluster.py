@@ -63,6 +63,16 @@ class Numbered(KeyedTask):
         self.count.set((self.count.get() or 0) + 1)
         yield row.n, row.version, self.count.get()
 
+class Renumbered(Numbered):
+    count = ValueState(str)
+
+    def on_next(self, row):
+        self.count.set(str(int(self.count.get() or 0) + 1))
+        yield row.n, row.version, int(self.count.get())
+
+def renumber(tapped):
+    return tapped.process(Renumbered)
+
 def attach(marked):
     tapped = marked.filter("n >= 0", name="begin").cut().filter("n >= 0", name="tapped")
     tapped.process(Numbered, name="more").sink(sinks.json("{place}/more"), name="more_out")
@@ -452,6 +462,25 @@ def go_by(shop: Shop, version: int, go: Callable[[], Future[int]], leaving: Call
     assert shop.outcomes()[-2:] == ["done", "done"]
 
 
+def drop_its_state(shop: Shop, runs: int, file: str) -> None:
+    """The processor gets another state, which begins empty."""
+    start, seen, number = len(shop.expected), len(shop.shown("more")), shop.next_version()
+    refused = shop.cluster.command("replace", shop.app, "more", file, "--dry-run", "--json")
+    assert refused.returncode == 2
+    why = {change["id"]: change["why"] for change in json.loads(refused.stdout)["changes"]}
+    assert "--drop-state more drops that state" in why["more"]
+    client = shop.cluster.client
+    changed = begun(lambda: client.replace(shop.app, "more", file, drop_state=["more"], timeout="15 min"))
+    shop.wait_on_trial(number, changed)
+    shop.feed(runs)
+    assert changed.result(LATE_S) == number
+    shop.wait_shown()
+    wait_for(lambda: len(shop.shown("more")) >= seen + len(shop.expected) - start, "all messages", LATE_S)
+    numbered = dict(zip(shop.rows("more", "n"), shop.rows("more", "nth"), strict=True))
+    since = sorted(nth for n, nth in numbered.items() if n >= start)
+    assert since == list(range(1, len(shop.expected) - start + 1)), "from an empty state on"
+
+
 @pytest.mark.nightly("test_fragment_changes; test_app_master_under_faults")
 def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -> None:
     """In between its query restarts alone, for another filter before its state, which it keeps."""
@@ -483,6 +512,7 @@ def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -
     shop.wait_shown()
     wait_for(lambda: len(shop.shown("more")) >= len(shop.expected) - start, "the query that follows", LATE_S)
     assert sorted(shop.rows("more", "nth")) == list(range(1, len(shop.expected) - start + 1)), "its state"
+    drop_its_state(shop, runs, f"{part}:renumber")
     assert shop.attempts() == before, "no attempt was started again"
     go_by(shop, runs, lambda: begun(remove), lambda: None)
     refused = shop.cluster.command("remove", shop.app, "begin", "--yes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ app = Application("lake")
 lines = app.read(sources.text("s3://{bucket}/in"))
 lines.sink(sinks.parquet("s3://{bucket}/each"))
 lines.filter("length(value) > 0").sink(sinks.csv("s3://{bucket}/rolled", roll="1 h"))
+kinds = lines.with_columns(kind="left(value, 1)")
+kinds.sink(sinks.json("s3://{bucket}/kinds", partition_by="kind"))
 """
 
 
@@ -55,6 +58,12 @@ def in_each(bucket: Path) -> list[str]:
     """What a reader finds who lists the directory."""
     files = sorted((bucket / "each").glob("part-*"))
     return sorted(v for file in files for v in pq.read_table(file)["value"].to_pylist())
+
+
+def in_kinds(bucket: Path) -> list[str]:
+    files = sorted((bucket / "kinds").glob("*=*/*.json"))
+    assert {file.parent.name for file in files} == {f"kind={number}" for number in range(FILES)}
+    return sorted(json.loads(line)["value"] for file in files for line in file.read_text().splitlines())
 
 
 def in_rolled(bucket: Path) -> list[str]:
@@ -81,8 +90,8 @@ def test_killed_and_run_again_every_line_is_there_once(
     config = config_of(s3, tmp_path)
     result = run(load_application(str(program), {}), config)
     assert result.batches > 1
-    assert in_each(bucket) == in_rolled(bucket) == told
+    assert in_each(bucket) == in_rolled(bucket) == in_kinds(bucket) == told
     place = f"s3://{bucket.name}/each"
     assert len(published_files(place, config=config)[f"{bucket.name}/each"]) > 2
     run(load_application(str(program), {}), config, fresh=True)
-    assert in_each(bucket) == in_rolled(bucket) == told
+    assert in_each(bucket) == in_rolled(bucket) == in_kinds(bucket) == told

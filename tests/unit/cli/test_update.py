@@ -168,7 +168,11 @@ def test_a_change_at_a_time_of_the_messages_says_how_far_the_clock_is(
         assert f"version 2 is in force and on trial; {TAKES_EFFECT}" in text
         assert command(*line, "next-window").exit_code == 0
         assert command(*line, "now").exit_code == 0
-    assert [request["at"] for request in asked if request["ask"] == "change"] == [60_000, "next-window", None]
+    assert [request["options"]["at"] for request in asked if request["ask"] == "change"] == [
+        60_000,
+        "next-window",
+        None,
+    ]
     result = command("update", "shop", "new.py", "--at", "soon")
     assert result.exit_code == 2
     assert "not a time" in result.stderr
@@ -296,7 +300,7 @@ def test_whether_fragments_that_go_are_discarded_is_asked_for(
     with running(shop, ChangeState(2, Stage.IDLE, 2, 1, (), Outcome.DONE)) as asked:
         result = command("update", "shop", "new.py", "--discard", "--json")
     assert result.exit_code == 0, result.output
-    assert next(request["discards"] for request in asked if request["ask"] == "change") is True
+    assert next(request["options"]["discards"] for request in asked if request["ask"] == "change") is True
 
 
 @pytest.mark.parametrize(

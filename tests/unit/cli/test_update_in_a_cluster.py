@@ -28,6 +28,7 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import ChangeState, RolledBackError
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.live_change import Outcome, Stage
@@ -165,6 +166,23 @@ def test_a_rollback_names_its_version_or_gives_up_the_one_on_trial(
     result = command("rollback", "shop", *given)
     assert "version 2 was cancelled, version 1 continues" in result.stdout, result.output
     assert shop.asked[1:] == [GiveUpChange(2)]
+
+
+def test_the_options_of_a_change_reach_the_application_master(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    given = ("--even-if-read", "--discard", "--json", "--masters", shop.cluster.masters)
+    for line in (("update", "shop", "new.py"), ("rollback", "shop")):
+        shop.answers(ChangeState(2), TRIAL, DONE) if line[0] == "rollback" else shop.answers(
+            TRIAL, TRIAL, DONE
+        )
+        result = command(*line, *given)
+        assert result.exit_code == 0, result.output
+    with BlockingClient(Config.load(None, {}, {"cluster.masters": shop.cluster.masters})) as client:
+        shop.answers(TRIAL, TRIAL, DONE)
+        client.roll_back("shop", 1, discard=True, even_if_read=True)
+    options = [change.options for change in shop.asked if isinstance(change, ChangeGraph)]
+    assert options == [ChangeOptions(discards=True, even_if_read=True)] * 3
 
 
 def test_an_application_that_is_over_or_has_no_master_is_a_clear_error(

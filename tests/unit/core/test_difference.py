@@ -15,6 +15,7 @@ from drivetrain import Application, KeyedTask, ValueState, sinks, sources
 from drivetrain.api import col, windows
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import EventTime, JoinStream, Operation
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import (
     Difference,
     Fate,
@@ -153,7 +154,7 @@ def test_a_fragment_with_state_and_a_source_leaves_only_if_it_is_discarded() -> 
     found = difference(with_second(*second), with_second())
     assert [change.id for change in found.refused] == ["orders"]
     assert "--discard" in found.refused[0].why
-    assert not difference(with_second(*second), with_second(), discards=True).refused
+    assert not difference(with_second(*second), with_second(), options=ChangeOptions(discards=True)).refused
 
 
 @given(graphs(), graphs())

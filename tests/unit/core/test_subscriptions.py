@@ -7,6 +7,7 @@ import pytest
 from drivetrain.api import Application, agg, sinks, sources, windows
 from drivetrain.api.graph import Graph
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import Fate, difference, touched
 from drivetrain.core.change.graph_version import GraphVersion, SubscriptionRecord, version_of
 from drivetrain.core.change.subscriptions import (
@@ -58,7 +59,7 @@ def test_a_subscription_is_a_channel_of_the_fragment_of_its_stream() -> None:
 def test_subscribing_touches_only_the_fragment_of_the_stream() -> None:
     before, after = version(shop()), version(with_subscription(shop(), HOURS))
     assert touched(before, after) == {"hourly"}
-    found = difference(before, after, even_if_read=True)
+    found = difference(before, after, options=ChangeOptions(even_if_read=True))
     assert {c.id: c.fate for c in found.changes if c.fate is not Fate.KEPT} == {HOURS.id: Fate.STARTED}
 
 
@@ -89,7 +90,7 @@ def test_what_a_stream_is_made_of_does_not_change_unless_it_is_said() -> None:
         refuse_read(before, changed)
     shown = difference(before, version(shop("n > 1")))
     assert {c.id for c in shown.refused} == {some.id}
-    assert not difference(before, version(shop("n > 1")), even_if_read=True).refused
+    assert not difference(before, version(shop("n > 1")), options=ChangeOptions(even_if_read=True)).refused
 
 
 def test_an_application_that_others_read_does_not_begin_checkpoints() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from drivetrain.errors import OutputError, UnavailableError
 from drivetrain.runtime import control_socket
-from drivetrain.runtime.control_socket import LARGEST_BYTES, NAME, ControlSocket, asked
+from drivetrain.runtime.control_socket import LARGEST_BYTES, NAME, ControlSocket, asked, is_listened_at
 
 PATIENT_S = 60.0
 
@@ -50,6 +50,19 @@ def test_a_request_is_answered_and_the_socket_is_the_owners_alone(tmp_path: Path
     assert not (tmp_path / NAME).exists()
     with pytest.raises(UnavailableError, match="does not run"):
         asked(tmp_path, b"state", PATIENT_S)
+
+
+def test_whether_a_process_listens_is_seen_without_a_request(tmp_path: Path) -> None:
+    assert not is_listened_at(tmp_path)
+    with listening(tmp_path) as found:
+        assert is_listened_at(tmp_path)
+        asked(tmp_path, b"state", PATIENT_S)
+    assert found == [b"state"]
+    assert not is_listened_at(tmp_path)
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / NAME))
+    left.close()
+    assert not is_listened_at(tmp_path), "a process that was killed has left its socket"
 
 
 def test_a_path_that_is_too_long_to_bind_works_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from drivetrain.cluster.messages.applications import (
 )
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.config import Config
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState, require_done
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.history import History
@@ -175,25 +176,41 @@ class BlockingClient:
         directory: Path | None = None,
         archives: Sequence[Path] = (),
         discard: bool = False,
+        even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Change an application to the graph in `file` while it runs; returns the version once its trial is
         over.
 
         `sets` are added to the settings of the application. With `discard`, removed fragments do not process
-        the rest of their input. Raises the refusal, ChangeUnderwayError,
-        RolledBackError when the new version has failed, and UnavailableError when its trial has not ended
-        `timeout` after it came into force; the trial then continues.
+        the rest of their input; with `even_if_read`, it may change what other applications read. The
+        processors in `drop_state` may begin with an empty state, if theirs does not fit. Raises the refusal,
+        ChangeUnderwayError, RolledBackError when the new version has failed, and UnavailableError when its
+        trial has not ended `timeout` after it came into force; the trial then continues.
         """
         spec = self.application(app).spec
         known = {**spec.config, **spec.settings, **(sets or {})}
         submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
-        return self._ended(app, self.begin_update(app, submission, discards=discard), timeout)
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
+        return self._ended(app, self.begin_update(app, submission, 0, options), timeout)
 
-    def roll_back(self, app: str, number: int | None = None, timeout: str = DEFAULT_TIMEOUT) -> int:
-        """Change an application back to a version (None: the one before); returns the new one."""
+    def roll_back(
+        self,
+        app: str,
+        number: int | None = None,
+        timeout: str = DEFAULT_TIMEOUT,
+        *,
+        discard: bool = False,
+        even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
+    ) -> int:
+        """Change an application back to a version (None: the one before); returns and raises as `update`."""
         wanted = self.versions(app).record.follows if number is None else number
-        return self._ended(app, self.begin_rollback(app, wanted), timeout)
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
+        return self._ended(app, self.begin_rollback(app, wanted, 0, options), timeout)
 
     def attach(
         self, app: str, file: str, *, to: str, directory: Path | None = None, timeout: str = DEFAULT_TIMEOUT
@@ -211,39 +228,50 @@ class BlockingClient:
         *,
         directory: Path | None = None,
         discard: bool = False,
+        even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Put what the function `replace` in `file` returns in place of a processor, as `update`."""
         edit = replace_edit(file, processor, directory=directory)
-        return self._ended(app, self.begin_edit(app, edit, discards=discard), timeout)
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
+        return self._ended(app, self.begin_edit(app, edit, 0, options), timeout)
 
     def remove(
-        self, app: str, processor: str, *, discard: bool = False, timeout: str = DEFAULT_TIMEOUT
+        self,
+        app: str,
+        processor: str,
+        *,
+        discard: bool = False,
+        even_if_read: bool = False,
+        timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Remove a processor, and everything that reads from it, as `update`."""
-        return self._ended(app, self.begin_edit(app, remove_edit(processor), discards=discard), timeout)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+        return self._ended(app, self.begin_edit(app, remove_edit(processor), 0, options), timeout)
 
     def begin_edit(
-        self, app: str, edit: EditOfGraph, against: int = 0, *, discards: bool = False
+        self, app: str, edit: EditOfGraph, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Edit the graph in force of an application; see `Client.edit`."""
-        return self._wait(self._client.edit(app, edit, against, discards=discards))
+        return self._wait(self._client.edit(app, edit, against, options))
 
     def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
         """The version that an edit would make; see `Client.edited`."""
         return self._wait(self._client.edited(app, edit, against))
 
     def begin_update(
-        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+        self, app: str, submission: Submission, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Change an application while it runs; see `Client.update`."""
-        return self._wait(self._client.update(app, submission, against, discards=discards))
+        return self._wait(self._client.update(app, submission, against, options))
 
     def begin_rollback(
-        self, app: str, number: int, against: int = 0, *, discards: bool = False
+        self, app: str, number: int, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Change an application back to an earlier version; see `Client.roll_back`."""
-        return self._wait(self._client.roll_back(app, number, against, discards=discards))
+        return self._wait(self._client.roll_back(app, number, against, options))
 
     def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; see `Client.give_up_change`."""

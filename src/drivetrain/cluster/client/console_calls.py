@@ -31,6 +31,7 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.cluster.messages.changing import GraphEdit, ProposedCode
 from drivetrain.cluster.messages.code import CHUNK_BYTES, CodeStored
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.history import History
@@ -115,16 +116,13 @@ class Submitting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Changing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change an application to `code`, or back to the version `number`, if `against` is in force (0: any).
-
-    With `discards`, removed fragments do not process the rest of their input.
-    """
+    """Change an application to `code`, or back to the version `number`, if `against` is in force (0: any)."""
 
     app: App
     against: Number
     code: ProposedCode | None
     number: Number
-    discards: bool = False
+    options: ChangeOptions = NO_OPTIONS
     edit: GraphEdit | None = None
 
 

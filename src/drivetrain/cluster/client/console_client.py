@@ -55,6 +55,7 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.cluster.messages.changing import ProposedCode
 from drivetrain.cluster.messages.code import PutCode
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.history import History
@@ -140,27 +141,27 @@ class ConsoleClient(WaitingClient):
     # ---- changes
 
     async def update(
-        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+        self, app: str, submission: Submission, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Change an application while it runs; see `ChangingClient.update`."""
         await upload(self._put, submission.archive)
         spec = submission.spec
         code = ProposedCode(spec.code, spec.file, spec.target)
-        return await self.line.call(calls.CHANGE, calls.Changing(app, against, code, 0, discards))
+        return await self.line.call(calls.CHANGE, calls.Changing(app, against, code, 0, options))
 
     async def roll_back(
-        self, app: str, number: int, against: int = 0, *, discards: bool = False
+        self, app: str, number: int, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Change an application back to an earlier version; see `ChangingClient.roll_back`."""
-        return await self.line.call(calls.CHANGE, calls.Changing(app, against, None, number, discards))
+        return await self.line.call(calls.CHANGE, calls.Changing(app, against, None, number, options))
 
     async def edit(
-        self, app: str, edit: EditOfGraph, against: int = 0, *, discards: bool = False
+        self, app: str, edit: EditOfGraph, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Edit the graph in force of an application; see `ChangingClient.edit`."""
         if edit.archive is not None:
             await upload(self._put, edit.archive)
-        wanted = calls.Changing(app, against, edit.code, 0, discards, edit.edit)
+        wanted = calls.Changing(app, against, edit.code, 0, options, edit.edit)
         return await self.line.call(calls.CHANGE, wanted)
 
     async def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:

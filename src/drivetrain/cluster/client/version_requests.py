@@ -39,6 +39,7 @@ from drivetrain.cluster.messages.changing import (
     StoredVersion,
     Versions,
 )
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.errors import UnavailableError, UserError
@@ -91,34 +92,33 @@ class ChangingClient(ABC):
         """The application of this id or name."""
 
     async def update(
-        self, app: str, submission: Submission, against: int = 0, *, discards: bool = False
+        self, app: str, submission: Submission, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Change an application while it runs; returns once the new version is in force, and on trial.
 
-        `against` is the version that the user has compared it with. With `discards`, removed fragments do not
-        process the rest of their input. Raises the refusal,
-        UnavailableError when no application master answers, and what `submit` raises.
+        `against` is the version that the user has compared it with. Raises the refusal, UnavailableError when
+        no application master answers, and what `submit` raises.
         """
         view = await self.application(app)
         await upload(self.line.ask, submission.archive)
         spec = submission.spec
         code = ProposedCode(spec.code, spec.file, spec.target)
-        return await ask_change(view, ChangeGraph(against, code, discards=discards))
+        return await ask_change(view, ChangeGraph(against, code, options=options))
 
     async def roll_back(
-        self, app: str, number: int, against: int = 0, *, discards: bool = False
+        self, app: str, number: int, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Change an application back to an earlier version, as `update`."""
-        request = ChangeGraph(against, None, number, discards)
+        request = ChangeGraph(against, None, number, options)
         return await ask_change(await self.application(app), request)
 
     async def edit(
-        self, app: str, edit: EditOfGraph, against: int = 0, *, discards: bool = False
+        self, app: str, edit: EditOfGraph, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Edit the graph in force of an application while it runs, as `update`."""
         if edit.archive is not None:
             await upload(self.line.ask, edit.archive)
-        request = ChangeGraph(against, edit.code, 0, discards, edit.edit)
+        request = ChangeGraph(against, edit.code, 0, options, edit.edit)
         return await ask_change(await self.application(app), request)
 
     async def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:

@@ -32,7 +32,7 @@ import msgspec
 from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.difference import live_change, touched
-from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.core.plan.plan import Plan
@@ -48,7 +48,6 @@ from drivetrain.spark.run.trunk_changes import TrunkChanges, first_context
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
     from drivetrain.core.plan.plan import Fragment
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
@@ -86,16 +85,7 @@ class RunningVersions:
         self.mark += 1
 
     def check(
-        self,
-        record: GraphVersion,
-        graph: Graph,
-        code: bytes,
-        made_how: Made,
-        against: int,
-        drivers: Mapping[str, FragmentDriver],
-        *,
-        discards: bool,
-        has_starts: bool,
+        self, asked: AskedChange, drivers: Mapping[str, FragmentDriver], *, has_starts: bool
     ) -> Proposal:
         """Check a proposed version, and compile it for the fragments of `drivers`; nothing changes.
 
@@ -103,14 +93,14 @@ class RunningVersions:
         """
         with self.compiling:
             self.put_in_force()
-            if self.stored.code(against) is None:
+            if self.stored.code(asked.against) is None:
                 raise UserError(
-                    f"the code of version {against} was not kept, so the application could not go back to it",
+                    f"the code of version {asked.against} was not kept, so the application could not go back "
+                    "to it",
                     expected="a graph that can be pickled: no iterator of the application's own",
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
             start = self._compiled if has_starts else None
-            asked = AskedChange(record, graph, code, made_how, against, discards=discards)
             made = checked(self.versions, drivers, asked, start=start)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
             refuse_withdrawn(left, made.loaded.sinks)

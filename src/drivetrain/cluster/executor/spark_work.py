@@ -57,6 +57,7 @@ from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import preparing
 from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
+from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
@@ -326,8 +327,8 @@ class Work:
         record, code = stored.proposal(message.id)
         graph = graph_from_code(code, "a proposed version")
         how: Made = "rollback" if message.number else "update"
-        modes = {"discards": message.discards, "has_starts": message.has_starts}
-        made = running.check(record, graph, code, how, message.against, drivers, **modes)
+        asked = AskedChange(record, graph, code, how, message.against, message.options)
+        made = running.check(asked, drivers, has_starts=message.has_starts)
         stored.propose(message.id, made.loaded.record, code)  # with what the application master records
         plan = made.loaded.plan
         views = _shown(plan)

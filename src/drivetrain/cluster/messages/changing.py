@@ -15,6 +15,7 @@ from msgspec import Meta
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.following import ErrorView, OutputView
 from drivetrain.cluster.messages.numbers import Count, Figure
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.counts import CountRule
@@ -51,17 +52,16 @@ class GraphEdit(msgspec.Struct, frozen=True, array_like=True):
 class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
     """Change the application to `code`, or back to version `number`; asked of an application master.
 
-    `against` is the version that the user has compared it with (0: whichever is in force). With `discards`,
-    fragments that leave do not process the rest of their input. With `edit`, the new version is the one in
-    force with that edit, for which `code` has the function, if it needs one. Answered with `ChangeStands`
-    when every changed fragment has taken the version up, or the change was refused. With `only_makes` nothing
-    changes: the answer has the record that the version would have.
+    `against` is the version that the user has compared it with (0: whichever is in force). With `edit`, the
+    new version is the one in force with that edit, for which `code` has the function, if it needs one.
+    Answered with `ChangeStands` when every changed fragment has taken the version up, or the change was
+    refused. With `only_makes` nothing changes: the answer has the record that the version would have.
     """
 
     against: Count
     code: ProposedCode | None = None
     number: Count = 0
-    discards: bool = False
+    options: ChangeOptions = NO_OPTIONS
     edit: GraphEdit | None = None
     only_makes: bool = False
 
@@ -152,7 +152,7 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     against: Count
     code: ProposedCode | None = None
     number: Count = 0
-    discards: bool = False
+    options: ChangeOptions = NO_OPTIONS
     has_starts: bool = False
     edit: GraphEdit | None = None
     only_makes: bool = False

@@ -82,9 +82,9 @@ async def _asked(client: Client, name: str, arguments: Any, config: Config) -> A
             return await client.line.ask(request, CodeStored)
         case calls.Submitting(submission_id, spec):
             return await client.accept(submission_id, spec)
-        case calls.Changing(app, against, code, number, discards, edit):
+        case calls.Changing(app, against, code, number, options, edit):
             view = await client.application(app)
-            return await ask_change(view, ChangeGraph(against, code, number, discards, edit))
+            return await ask_change(view, ChangeGraph(against, code, number, options, edit))
         case calls.EditOf(app, against, code, edit):
             return await ask_edited(await client.application(app), edit, code, against)
         case calls.GivingUp(app, number):

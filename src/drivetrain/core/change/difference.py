@@ -13,6 +13,7 @@ fragment whose trunk differs restarts its query, alone, from its checkpoint.
 | swapped | it continues with its new definition, from the next batch on; its state, if it has any, stays |
 | started | it is new, and gets messages from the next batch on; with others, in a fragment of its own |
 | restarted | it continues with its new definition once its query has restarted; its state stays |
+| state dropped | likewise, with an empty state, because the user allows that |
 | stopped | it is no longer in the graph; what it has written stays |
 | drained | its fragment is removed after it has processed its input; what it has written stays |
 | after a stop | it continues with its new definition when the application was stopped and is run again |
@@ -23,7 +24,7 @@ runs: `Change.fragment` names it.
 
 Invariants:
 
-1. A difference has a refusal exactly if some fragment does not fit.
+1. A difference has a refusal exactly if some fragment does not fit, and its state may not be dropped.
 2. Every processor of either version has one fate.
 3. If nothing is refused, restarted, or has to wait for a stop, the trunk of every fragment is the same, code
    included.
@@ -38,6 +39,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
+from drivetrain.core.change.dropped_states import dropped_states, obstacle
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Change as LiveChangeOf
 from drivetrain.core.change.moves import refused_moves
@@ -56,6 +59,7 @@ class Fate(StrEnum):
     SWAPPED = "swapped"
     STARTED = "started"
     RESTARTED = "restarted"
+    DROPPED = "state dropped"
     STOPPED = "stopped"
     DRAINED = "drained"
     AFTER_STOP = "after a stop"
@@ -99,6 +103,11 @@ class Difference:
         return tuple(change for change in self.changes if change.fragment is not None)
 
     @property
+    def dropped(self) -> tuple[str, ...]:
+        """The processors whose state is dropped."""
+        return tuple(change.id for change in self.changes if change.fate is Fate.DROPPED)
+
+    @property
     def is_empty(self) -> bool:
         """Whether every processor is kept."""
         return all(change.fate is Fate.KEPT for change in self.changes)
@@ -109,21 +118,21 @@ def difference(
     new: GraphVersion,
     *,
     has_checkpoints: bool = False,
-    discards: bool = False,
-    even_if_read: bool = False,
+    options: ChangeOptions = NO_OPTIONS,
 ) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
-    `has_checkpoints`: the running application makes checkpoints, with which sinks publish. `discards`: a
-    removed fragment does not process the rest of its input. `even_if_read`: it may change or end what other
-    applications read.
+    `has_checkpoints`: the running application makes checkpoints, with which sinks publish.
     """
+    discards, even_if_read = options.discards, options.even_if_read
     if not even_if_read:
         new = with_records_carried_over(old, new)
     moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
     if not even_if_read:
         moves = dict(moves) | refused_readers(old, new)
-    changes = _changes(old, new, moves, has_checkpoints=has_checkpoints, discards=discards)
+    drops = dropped_states(old, new, options.drops, has_checkpoints=has_checkpoints)
+    modes = {"has_checkpoints": has_checkpoints, "discards": discards}
+    changes = _changes(old, new, moves, drops, **modes)
     return Difference(tuple(changes))
 
 
@@ -155,14 +164,16 @@ def _changes(
     old: GraphVersion,
     new: GraphVersion,
     moves: Mapping[str, str],
+    drops: tuple[str, ...],
     *,
     has_checkpoints: bool,
     discards: bool,
 ) -> Iterator[Change]:
-    refusals = {id: (Fate.REFUSED, why) for id, why in moves.items()} | _refusals(old, new)
+    refusals = {id: (Fate.REFUSED, why) for id, why in moves.items()}
+    refusals |= _refusals(old, new, drops, has_checkpoints=has_checkpoints) | _drops(old, new, drops)
     for id in dict.fromkeys((*new.processors, *old.processors)):
         before, after = old.processors.get(id), new.processors.get(id)
-        fate, why = refusals.get(id) or _fate(old, new, id, has_checkpoints=has_checkpoints)
+        fate, why = refusals.get(id) or _fate(old, new, id, drops, has_checkpoints=has_checkpoints)
         was, is_now = (None if record is None else record.shown for record in (before, after))
         fragment = None if fate is Fate.REFUSED else _own_fragment(old, new, id)
         if fragment is not None:
@@ -188,7 +199,9 @@ def _fate_with_fragment(
     return Fate.STARTED, f"it starts in a fragment of its own ({fragment}), with the messages from then on"
 
 
-def _fate(old: GraphVersion, new: GraphVersion, id: str, *, has_checkpoints: bool) -> tuple[Fate, str]:
+def _fate(
+    old: GraphVersion, new: GraphVersion, id: str, drops: tuple[str, ...], *, has_checkpoints: bool
+) -> tuple[Fate, str]:
     """The fate of a processor of fragments that fit."""
     before, after = old.processors.get(id), new.processors.get(id)
     if before is not None and _is_same(before, after):
@@ -201,7 +214,8 @@ def _fate(old: GraphVersion, new: GraphVersion, id: str, *, has_checkpoints: boo
         return Fate.AFTER_STOP, f"{how}, and the states of {query} are migrated when it is run again"
     if query is not None:
         fate = Fate.STOPPED if after is None else Fate.RESTARTED
-        return fate, f"{how}: the query of {query} restarts, which takes about {RESTART}{_keeps(new, query)}"
+        keeps = "; its state is dropped" if query in drops else _keeps(new, query)
+        return fate, f"{how}: the query of {query} restarts, which takes about {RESTART}{keeps}"
     if after is None:
         return Fate.STOPPED, f"{how}; what it has written stays"
     return (
@@ -242,15 +256,37 @@ def _definitions(version: GraphVersion, fragment: str) -> dict[str, tuple[object
     return defined(version, (*record.trunk, *record.branches))
 
 
-def _refusals(old: GraphVersion, new: GraphVersion) -> dict[str, tuple[Fate, str]]:
+def _drops(old: GraphVersion, new: GraphVersion, drops: tuple[str, ...]) -> dict[str, tuple[Fate, str]]:
+    """The processors whose state is dropped."""
+    found: dict[str, tuple[Fate, str]] = {}
+    for fragment in drops:
+        id = new.fragments[fragment].stateful
+        assert id is not None
+        how = _how_it_differs(old.processors.get(id), new.processors[id])
+        why = f"{how}: the query of {fragment} restarts, which takes about {RESTART}, with an empty state"
+        found[id] = Fate.DROPPED, why
+    return found
+
+
+def _refusals(
+    old: GraphVersion, new: GraphVersion, drops: tuple[str, ...], *, has_checkpoints: bool
+) -> dict[str, tuple[Fate, str]]:
     """The processors that keep a fragment from fitting, each with the reason."""
     found: dict[str, tuple[Fate, str]] = {}
     for fragment in dict.fromkeys((*old.fragments, *new.fragments)):
         if fragment not in old.fragments or fragment not in new.fragments:
             continue  # it starts, or goes, while the application runs
-        if not fits(old, new, fragment):
-            found |= {id: (Fate.REFUSED, why) for id, why in _culprits(old, new, fragment)}
+        if fragment not in drops and not fits(old, new, fragment):
+            hint = _hint(old, new, fragment, has_checkpoints=has_checkpoints)
+            found |= {id: (Fate.REFUSED, why + hint) for id, why in _culprits(old, new, fragment)}
     return found
+
+
+def _hint(old: GraphVersion, new: GraphVersion, fragment: str, *, has_checkpoints: bool) -> str:
+    """The option with which a fragment could begin with an empty state, if it could."""
+    if obstacle(old, new, fragment, has_checkpoints=has_checkpoints) is not None:
+        return ""
+    return f"; --drop-state {old.fragments[fragment].stateful} drops that state"
 
 
 def _culprits(old: GraphVersion, new: GraphVersion, fragment: str) -> Iterator[tuple[str, str]]:

@@ -85,7 +85,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     fragments of the previous version that it lacks do not process the rest of their input. `schemas` are
     Spark's, as JSON, of the channels that these read, and of those that its new fragments read. At `at_ms`, a
     time of the messages, the version that it follows hands over to it (None: with the next batch).
-    `subscriptions` are those of other applications.
+    `subscriptions` are those of other applications. `drops` are the fragments that begin this version with an
+    empty state.
     """
 
     application: str
@@ -102,6 +103,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     schemas: Mapping[str, Any] = {}
     at_ms: int | None = None
     subscriptions: tuple[SubscriptionRecord, ...] = ()
+    drops: tuple[str, ...] = ()
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""

@@ -42,6 +42,7 @@ _MARKS: Final = {
     Fate.KEPT: Mark.KEPT,
     Fate.SWAPPED: Mark.CHANGED,
     Fate.RESTARTED: Mark.CHANGED,
+    Fate.DROPPED: Mark.CHANGED,
     Fate.STARTED: Mark.NEW,
     Fate.STOPPED: Mark.GONE,
     Fate.DRAINED: Mark.GONE,

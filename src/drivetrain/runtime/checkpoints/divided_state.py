@@ -21,7 +21,7 @@ Invariants:
 2. After the decision only `settle` changes anything, and nobody reads the checkpoint before it has ended.
 3. The checkpoint is absent only between two renames of `settle`.
 
-Called by `spark.run.scaling`, and by `run_directory` before an application begins.
+Called by `spark.run.scaling`, and by `dropped_state` before an application begins.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from drivetrain.durable import new_file, publish_directory, writing
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.divided_state import DIRECTORY as DIVIDED
+from drivetrain.runtime.checkpoints.dropped_state import DIRECTORY as DROPPED
 from drivetrain.runtime.checkpoints.hadoop_checksum import Checking, checksums_of
 from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.state_pictures import DIRECTORY as PICTURES
@@ -51,7 +52,7 @@ RELEASED: Final = "released"
 
 _IF_FULL: Final = "make room: the checkpoint is tried again"
 
-_NOT_KEPT: Final = frozenset(("checkpoint", "again", DIVIDED, "lock", RELEASED))
+_NOT_KEPT: Final = frozenset(("checkpoint", "again", DIVIDED, DROPPED, "lock", RELEASED))
 """Names in a fragment's directory that are not part of its state, or are copied in another way."""
 
 

@@ -20,12 +20,16 @@ KEY: Final = "spark.sql.shuffle.partitions"
 def state_partitions(checkpoint: Path, batch_id: int | None = None) -> int | None:
     """The number of partitions after a batch (None: the newest committed one); None if it is not known."""
     if batch_id is None:
-        numbers = [int(p.name) for p in (checkpoint / "commits").glob("*") if p.name.isdigit()]
-        if not numbers:
+        batch_id = newest_commit(checkpoint)
+        if batch_id < 0:
             return None
-        batch_id = max(numbers)
     extent = _extent(checkpoint, batch_id)
     return None if extent is None else _partitions(extent[0])
+
+
+def newest_commit(checkpoint: Path) -> int:
+    """The newest batch that Spark has committed; -1: none."""
+    return max((int(p.name) for p in (checkpoint / "commits").glob("*") if p.name.isdigit()), default=-1)
 
 
 def is_division(checkpoint: Path, batch_id: int) -> bool:

@@ -181,6 +181,10 @@ class QueryEngine(Protocol):
         """
         ...
 
+    def empty_state(self, place: Path, *, changes: bool) -> Path:
+        """The file of a state without keys, or (`changes`) of a batch that changed none; below `place`."""
+        ...
+
     def start(self, trunk: Trunk, name: str, checkpoint: Path, on_batch: OnBatch) -> RunningQuery:
         """Start the query of a trunk, or continue from its directory `checkpoint`."""
         ...

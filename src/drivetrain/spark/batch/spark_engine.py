@@ -25,6 +25,7 @@ from drivetrain.spark.batch.spark_branches import SparkBranches
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.fragment import TrunkCompiler
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.state.empty_state import empty_state
 
 
 class SparkQuery:
@@ -121,6 +122,10 @@ class SparkEngine:
             raise
         for error in failed:
             raise error
+
+    def empty_state(self, place: Path, *, changes: bool) -> Path:
+        """Spark's file of an empty state, or of no changes of one."""
+        return empty_state(self.spark, place, changes=changes)
 
     def start(self, trunk: Trunk, name: str, checkpoint: Path, on_batch: OnBatch) -> SparkQuery:
         """Start the query of a trunk."""

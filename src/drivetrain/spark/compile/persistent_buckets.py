@@ -115,10 +115,10 @@ class PersistentFunction(BucketFunction):
 def instance_of(
     operation: Process, id: str, operator: str, run_id: str, bucket: int, clock_ms: int
 ) -> Task[Any, Any]:
-    """The instance of a Task that runs a bucket of keys in this process, in this run."""
+    """The instance of a Task that runs a bucket of keys in this process, in this run and with this code."""
     at = (run_id, id, bucket)
     if at not in _instances:
-        for old in [other for other in _instances if other[0] != run_id]:
+        for old in [other for other in _instances if other[1] == id and other[0] != run_id]:
             del _instances[old]
         _instances[at] = started(replace(operation, parallelism=BUCKETS), id, operator, bucket, clock_ms)
     return _instances[at]

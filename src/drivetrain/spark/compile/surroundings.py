@@ -25,6 +25,7 @@ class Surroundings:
     report: Callable[[How, str], None]
     """Records how the operator runs, and why, when that differs from the planner's assumption."""
     run_id: str
+    """The run, and the code of a Task, to which its instances in Python processes belong."""
     clock_ms: int | None = None
     """The clock before the batch; None in a trunk, which is compiled for all batches."""
     is_last: bool = False

@@ -14,7 +14,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from drivetrain.api.operations import How, Table
+from drivetrain.api.operations import How, Process, Table
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import kafka as kafka_keys
 from drivetrain.config.catalog import run as run_keys
@@ -57,6 +58,8 @@ class CompileContext:
     """The fragments that are compiled for Spark's real-time mode."""
     handing_over: HandingOver | None = None
     """The version before, where the branches of both are compiled."""
+    _codes: dict[str, str] = field(default_factory=dict)
+    """Fingerprints of Tasks, by processor."""
 
     def apart(self) -> CompileContext:
         """For compiling a part again while other threads run: it records its facts separately."""
@@ -112,8 +115,17 @@ class CompileContext:
     ) -> Surroundings:
         """The context that compiling processor `id` may need besides its inputs."""
         return Surroundings(
-            self.plan.graph, self.table, self.report(id), self.run_id, clock_ms, is_last, pictures
+            self.plan.graph, self.table, self.report(id), self._instances(id), clock_ms, is_last, pictures
         )
+
+    def _instances(self, id: str) -> str:
+        """The name of the instances of a Task in Python processes: of this run, and of its code."""
+        operation = self.plan.graph.nodes[id].operation
+        if not isinstance(operation, Process):
+            return self.run_id
+        if id not in self._codes:
+            self._codes[id] = fingerprint(operation)
+        return f"{self.run_id}/{self._codes[id]}"
 
     def source_context(self, id: str, directory: Path) -> SourceContext:
         """The context of a source adapter."""

@@ -6,7 +6,8 @@ have begun by then. Their results would be wrong, and nothing would show it.
 Design: a channel that was added notes the largest timestamp that its producer's messages may have had before
 (`runtime.channel.beginning`). A window that starts at or before it is not whole. The fragment discards the
 results of such windows; their timestamp, a window's last instant, identifies them. Where a new fragment reads
-another new one, a window is not whole either if it contains a discarded one.
+another new one, a window is not whole either if it contains a discarded one. A fragment whose state was
+dropped has noted the timestamp likewise.
 
 Only results of tumbling and sliding windows are discarded: a session's result does not contain its beginning,
 and other state has no windows. Timestamps that are assigned after the channel are unknown here.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.beginning import ChannelBeginning
+from drivetrain.runtime.checkpoints.dropped_state import DroppedState
 from drivetrain.runtime.subscription_note import read_note
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ def window_size_ms(plan: Plan, fragment: Fragment) -> int | None:
 
 
 def is_late(plan: Plan, fragment: str, rundir: RunDirectory) -> bool:
-    """Whether a fragment, or one before it, was added while the application ran."""
+    """Whether a fragment, or one before it, was added while the application ran, or has dropped its state."""
+    if DroppedState(rundir.fragment(fragment)).read() is not None:
+        return True
     channels = [c for c in plan.channels if c.consumer_fragment == fragment]
     places = [rundir.channel(channel.id) for channel in channels]
     return any(ChannelBeginning(place).is_late for place in (*places, *_outside(plan, fragment, rundir)))
@@ -50,6 +54,9 @@ def first_whole_ms(plan: Plan, fragment: str, rundir: RunDirectory) -> int | Non
     None: it lacks none, or nothing is known of timestamps. Raises InputError for a damaged file.
     """
     bounds: list[int] = []
+    dropped = DroppedState(rundir.fragment(fragment)).read()
+    if dropped is not None and dropped.newest_ms is not None:
+        bounds.append(dropped.newest_ms)
     for place in _outside(plan, fragment, rundir):
         begins = ChannelBeginning(place).read()
         if begins is not None and begins.newest_ms is not None:

@@ -38,6 +38,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext, HandingOver
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_in
+from drivetrain.spark.run.state_dropping import newest_known_ms, settle_state
 from drivetrain.spark.session.offset_log import committed
 
 if TYPE_CHECKING:
@@ -93,8 +94,9 @@ class ApplicationVersions:
         self.in_force: LoadedVersion = LoadedVersion(record, execution.context, dict(execution.sinks))
         self._loaded: Final = {record.number: self.in_force}
         self._compiling: Final = threading.Lock()
-        self.newest_ms: Callable[[str], int | None] = _unknown
-        """The largest timestamp that messages of a fragment may have by now; None: unknown."""
+        self.newest_ms: Callable[[str], int | None] | None = None
+        """The largest timestamp that messages of a fragment may have by now, where its fragments run in this
+        process."""
 
     # -- versions --------------------------------------------------------------------------------------
 
@@ -185,6 +187,16 @@ class ApplicationVersions:
 
     # -- queries ---------------------------------------------------------------------------------------
 
+    def settle_state(self, fragment: str, context: CompileContext) -> bool:
+        """Give a fragment the state that a query compiled in `context` wants; whether that is another one.
+
+        The process runs the fragment, and no query of it. Raises as `spark.run.state_dropping`.
+        """
+        number = self.of_context(context).record.number
+        notice = settle_state(context, self._execution.engine, fragment, number, self.newest_of)
+        self.notices.extend([] if notice is None else [notice])
+        return notice is not None
+
     def attach(self, query: FragmentQuery) -> None:
         """Let a query that is not started switch to other versions.
 
@@ -200,13 +212,19 @@ class ApplicationVersions:
         own = BranchSet(number, query.plan, query.fragment, query.branches)
         query.versions = QueryVersions(noted, own, query.replay_until)
         fragment = query.fragment.id
-        query.versions.newest_ms = lambda: self.newest_ms(fragment)  # set once all fragments are known
+        query.versions.newest_ms = lambda: self.newest_of(fragment)
         last = noted.newest_since()
         if last is not None and (last.version, last.before) != (number, 0):
             earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
                 query.versions.running = earlier
                 query.changes.go_over(earlier)
+
+    def newest_of(self, fragment: str) -> int | None:
+        """The largest timestamp that messages of a fragment may have by now; None: there was none."""
+        if self.newest_ms is not None:
+            return self.newest_ms(fragment)
+        return newest_known_ms(self.rundir, self.in_force.record, fragment)
 
     def _settle(self, noted: BatchVersions, query: MicroBatchQuery) -> None:
         """Note that the next batch runs both versions, if one hands over and the query has begun none since.
@@ -353,10 +371,6 @@ def add_later_schemas(context: CompileContext) -> None:
 
 def _channels(plan: Plan) -> set[str]:
     return {channel.id for channel in plan.written_channels}
-
-
-def _unknown(_fragment: str) -> None:
-    """It is not known yet where to ask for timestamps."""
 
 
 def _same_processors(one: GraphVersion, other: GraphVersion) -> set[str]:

@@ -20,8 +20,10 @@ import msgspec
 from drivetrain.api.moments import moment_text
 from drivetrain.api.sinks import FileSink
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
+from drivetrain.core.change.dropped_states import dropped_states, require_states
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
@@ -55,8 +57,7 @@ class AskedChange:
     """A change of a running application, as it is asked for: to the version `record`, made of `graph`.
 
     `code` is the graph with the user's code, if that can be kept. `against` is the version that it was
-    compared with, `at` is when it takes effect. With `discards`, removed fragments do not process the rest of
-    their input. With `even_if_read`, it may change what other applications read.
+    compared with.
     """
 
     record: GraphVersion
@@ -64,9 +65,7 @@ class AskedChange:
     code: bytes | None
     made_how: Made
     against: int
-    at: At = None
-    discards: bool = False
-    even_if_read: bool = False
+    options: ChangeOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def checked(
     """
     before = versions.in_force
     asked = _with_subscriptions(before, asked)
-    record, graph, discards = asked.record, asked.graph, asked.discards
+    record, graph, options = asked.record, asked.graph, asked.options
     if before.record.number != asked.against:
         raise UserError(
             "the application has changed meanwhile",
@@ -112,10 +111,12 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    if not asked.even_if_read:
+    require_states(before.record, options.drops)
+    if not options.even_if_read:
         refuse_read(before.record, record)
-    modes = {"has_checkpoints": before.context.transactional, "discards": discards}
-    found = difference(before.record, record, even_if_read=True, **modes)
+    taken = msgspec.structs.replace(options, even_if_read=True)  # what others read was looked at
+    has_checkpoints = before.context.transactional
+    found = difference(before.record, record, has_checkpoints=has_checkpoints, options=taken)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -130,7 +131,9 @@ def checked(
     read = {channel for id in change.leaves for channel in before.record.channels(id)}
     schemas = {**record.schemas, **{id: before.context.schemas[id].jsonValue() for id in sorted(read)}}
     new_sinks = _new_sinks(versions, loaded)
-    record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=discards, schemas=schemas)
+    drops = dropped_states(before.record, record, options.drops, has_checkpoints=has_checkpoints)
+    more = {"new_sinks": new_sinks, "discards": options.discards, "schemas": schemas, "drops": drops}
+    record = msgspec.structs.replace(record, **more)
     loaded = dataclasses.replace(loaded, record=record)
     _refuse_joint_publication(loaded)
     if not before.context.transactional and makes_checkpoints(loaded.plan, loaded.context.config):
@@ -141,8 +144,8 @@ def checked(
             sink.validate()
     refuse_fragments(before, loaded, change)
     _prepare_subscriptions(before, loaded)
-    if asked.at is not None:
-        return _at_a_time(versions, drivers, loaded, change, asked, asked.at)
+    if options.at is not None:
+        return _at_a_time(versions, drivers, loaded, change, asked, options.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
     return Proposal(_with_schemas(loaded, change), change, asked.made_how, asked.code, sets, queries)
 
@@ -162,7 +165,7 @@ def _with_subscriptions(before: LoadedVersion, asked: AskedChange) -> AskedChang
     records = before.record.subscriptions
     if asked.made_how in ("subscribe", "unsubscribe") or not (records or asked.record.subscriptions):
         return asked
-    graph = carried_over(asked.graph, records, even_if_read=asked.even_if_read)
+    graph = carried_over(asked.graph, records, even_if_read=asked.options.even_if_read)
     record = version_of(configured_plan(graph, before.context.config), fingerprint)
     code = None if asked.code is None else code_if_possible(graph)
     return dataclasses.replace(asked, record=record, graph=graph, code=code)

@@ -70,17 +70,7 @@ class ControlAnswers:
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
-        how, against, at = request.how, request.against, request.at
-        asked = AskedChange(
-            record,
-            graph,
-            code,
-            how,
-            against,
-            at,
-            discards=request.discards,
-            even_if_read=request.even_if_read,
-        )
+        asked = AskedChange(record, graph, code, request.how, request.against, request.options)
         number = self._changes.propose(asked)
         self._changes.wait_taken(number)
         return ControlAnswer(self._changes.state, number)

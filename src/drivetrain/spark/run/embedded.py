@@ -65,6 +65,7 @@ from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.run.run_reporter import RunReporter
+from drivetrain.spark.run.stopped_producers import StoppedProducers
 from drivetrain.spark.run.subscribing import Waiting
 from drivetrain.spark.run.trunk_changes import first_context
 from drivetrain.spark.session.lost_java import java_lost
@@ -244,8 +245,8 @@ def assembled(
     fragments = FragmentChanges(execution, drivers, drive, clock, checkpoints)
     changes = LiveChanges(execution, drivers, fragments)
     notices.extend(notices_of_changed(execution.versions))
-    repairs = OutsideRepairs(drivers, recovery)
-    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes, repairs)
+    outside = OutsideRepairs(drivers, recovery), StoppedProducers(execution, drivers)
+    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes, *outside)
 
 
 def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, started_s: float) -> RunResult:

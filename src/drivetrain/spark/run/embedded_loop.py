@@ -40,6 +40,7 @@ from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.outside_repairs import OutsideRepairs
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
+from drivetrain.spark.run.stopped_producers import StoppedProducers
 
 SETTLE_MS = 10_000
 """How long the end of a run waits until its last checkpoint is published, and until its clock is on disk."""
@@ -63,6 +64,7 @@ class EmbeddedLoop:
         drivers: Mapping[str, FragmentDriver],
         changes: LiveChanges,
         repairs: OutsideRepairs,
+        producers: StoppedProducers,
     ) -> None:
         self.drivers = drivers
         self._listener = listener
@@ -70,6 +72,7 @@ class EmbeddedLoop:
         self.checkpoints = checkpoints
         self.changes = changes
         self.repairs = repairs
+        self.producers = producers
         self._savepoints = savepoints
         self._notices = notices
         self._now_ms = 0
@@ -106,6 +109,7 @@ class EmbeddedLoop:
                 self._look_after(driver)
         self.changes.step()
         self.repairs.look()
+        self.producers.look()
         is_over = all(driver.is_finished for driver in self.drivers.values()) and not self.changes.is_busy
         self._savepoints.look()
         if is_over and self.checkpoints.is_all_published() and not self._savepoints.is_busy:
@@ -206,6 +210,7 @@ class EmbeddedLoop:
             self._notices,
             self.changes.versions.notices,
             self.changes.outside_notices,
+            self.producers.notices,
         ):
             while notices:
                 self._listener.on_event(NoticeGiven(notices.popleft()))

@@ -24,6 +24,7 @@ from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.dropped_state import DroppedState
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.branches import Branches, channel_store
@@ -93,11 +94,14 @@ class Execution:
         In a cluster the fragment's lock is held, and `mark` is the lock's mark before that. With `counts` it
         continues those counts.
         """
+        DroppedState(self.rundir.fragment(id)).settle()
         before, query = self._compiled.pop(id, ("", None))
         earlier = None if self.first_version is None or id in self.leaving else self.first_version(id)
-        if query is not None and counts is None and mark in (None, before) and earlier is None:
-            return self._with_versions(query)
         context = earlier or self.context_of(id)  # read once: a change may come into force meanwhile
+        is_settled = self.versions is not None and self.versions.settle_state(id, context)
+        is_current = counts is None and mark in (None, before) and earlier is None and not is_settled
+        if query is not None and is_current:
+            return self._with_versions(query)
         known = {fragment.id: fragment for fragment in context.plan.fragments}
         if id not in known:
             raise GraphError(

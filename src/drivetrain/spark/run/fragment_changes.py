@@ -43,6 +43,7 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.dropped_state import forget_former_states
 from drivetrain.runtime.clock_actor import clocked_fragments
 from drivetrain.runtime.fragment_roles import interrupted, note_done
 from drivetrain.runtime.leftovers import delete_ended
@@ -159,6 +160,7 @@ class FragmentChanges:
         note_done(self._stored, change)
         before, now = self._stored.version(change.before), self._stored.version(change.number)
         delete_ended(self._execution.rundir, before, now)
+        forget_former_states(self._execution.rundir.home / "fragments", now.drops)
 
     def let_leave(self, id: str, change: Change, *, goes_back: bool) -> None:
         """Begin to remove a fragment; `goes_back` if it was new with a version that was rolled back."""

@@ -173,6 +173,7 @@ class RunReporter:
             lost=sum(part.lost_rows for part in parts),
             checkpoints=None if loop is None else loop.checkpoints.figures,
             checkpoints_now_ms=monotonic_ms(),
+            waiting_for=None if loop is None or self._ended is not None else loop.producers.waiting_for,
             disk_free=free,
             disk_total=total,
         )

@@ -25,8 +25,9 @@ from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.graph_edits import Attach, attached, removed, replaced
 from drivetrain.api.moments import moment_ms
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.change.handover import At, time_given
+from drivetrain.core.change.handover import time_given
 from drivetrain.core.change.scaling_state import ScalingState, require_scaled
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
@@ -148,6 +149,7 @@ class RunningApplication:
         at: str | int | datetime = "now",
         discard: bool = False,
         even_if_read: bool = False,
+        drop_state: Iterable[str] = (),
     ) -> int:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
@@ -158,18 +160,15 @@ class RunningApplication:
         `RolledBackError` when the new code has failed and the application went back; UnavailableError
         when the change has not ended `timeout` after its compilation; the change then continues. A removed
         fragment processes the rest of its input, unless with `discard`. Streams that other applications read
-        stay as they are, unless with `even_if_read`.
+        stay as they are, unless with `even_if_read`. The processors in `drop_state` may begin with an empty
+        state, if theirs does not fit.
 
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
-        when = time_given(at)
-        return self._changed(
-            timeout,
-            lambda changes: _propose_application(
-                changes, application, when, discards=discard, even_if_read=even_if_read
-            ),
-        )
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops, at=time_given(at))
+        return self._changed(timeout, lambda changes: _propose_application(changes, application, options))
 
     def attach(self, attach: Attach, to: str, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Add what `attach(stream)` adds after processor `to`; waits and raises as `update`.
@@ -185,10 +184,17 @@ class RunningApplication:
         >>> def without_average(running: RunningApplication) -> int:
         ...     return running.remove("average")
         """
-        return self._edited(timeout, lambda graph: removed(graph, processor), discard=discard)
+        options = ChangeOptions(discards=discard)
+        return self._edited(timeout, lambda graph: removed(graph, processor), options)
 
     def replace(
-        self, processor: str, replace: Attach, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False
+        self,
+        processor: str,
+        replace: Attach,
+        timeout: str = DEFAULT_TIMEOUT,
+        *,
+        discard: bool = False,
+        drop_state: Iterable[str] = (),
     ) -> int:
         """Put the stream that `replace(stream)` returns in place of a processor, which read that stream;
         waits and raises as `update`.
@@ -196,7 +202,8 @@ class RunningApplication:
         >>> def dearer(running: RunningApplication) -> int:
         ...     return running.replace("cheap", lambda sales: sales.filter("price > 10"))
         """
-        return self._edited(timeout, lambda graph: replaced(graph, processor, replace), discard=discard)
+        options = ChangeOptions(discards=discard, drops=tuple(drop_state))
+        return self._edited(timeout, lambda graph: replaced(graph, processor, replace), options)
 
     def configure(
         self, values: Mapping[str, str], *, restore: Iterable[str] = (), timeout: str = DEFAULT_TIMEOUT
@@ -227,10 +234,11 @@ class RunningApplication:
         changes.scale(fragment, partitions)
         return require_scaled(wait_scaled(self._state_of(changes), wait_s))
 
-    def _edited(self, timeout: str, edit: Callable[[Graph], Graph], *, discard: bool = False) -> int:
+    def _edited(
+        self, timeout: str, edit: Callable[[Graph], Graph], options: ChangeOptions = NO_OPTIONS
+    ) -> int:
         def propose(changes: LiveChanges) -> int:
-            graph = edit(changes.versions.in_force.plan.graph)
-            return _propose_graph(changes, graph, discards=discard)
+            return _propose_graph(changes, edit(changes.versions.in_force.plan.graph), options)
 
         return self._changed(timeout, propose)
 
@@ -337,9 +345,7 @@ class _Listener:
         return self.is_asked_to_stop or self._listener.stop_requested()
 
 
-def _propose_application(
-    changes: LiveChanges, application: Application, at: At, *, discards: bool, even_if_read: bool
-) -> int:
+def _propose_application(changes: LiveChanges, application: Application, options: ChangeOptions) -> int:
     """Propose another graph of the application that this process runs; see `LiveChanges.propose`."""
     own = changes.versions.in_force.context
     if application.naming_settings != own.rundir.settings:
@@ -349,17 +355,12 @@ def _propose_application(
             got=str(application.naming_settings),
             remedy="build the application with the settings of the one that runs",
         )
-    graph = application.graph()
-    return _propose_graph(changes, graph, at, discards=discards, even_if_read=even_if_read)
+    return _propose_graph(changes, application.graph(), options)
 
 
-def _propose_graph(
-    changes: LiveChanges, graph: Graph, at: At = None, *, discards: bool, even_if_read: bool = False
-) -> int:
+def _propose_graph(changes: LiveChanges, graph: Graph, options: ChangeOptions) -> int:
     in_force = changes.versions.in_force
     ship(graph)
     record = version_of(configured_plan(graph, in_force.context.config), fingerprint)
     code, against = code_if_possible(graph), in_force.record.number
-    return changes.propose(
-        AskedChange(record, graph, code, "update", against, at, discards=discards, even_if_read=even_if_read)
-    )
+    return changes.propose(AskedChange(record, graph, code, "update", against, options))

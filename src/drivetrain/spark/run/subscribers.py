@@ -25,6 +25,7 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import Made, SubscriptionRecord, subscriptions_of, version_of
 from drivetrain.core.change.subscriptions import is_stream, with_subscription, without_subscriptions
 from drivetrain.core.plan.configured import configured_plan
@@ -105,9 +106,8 @@ class Subscribers:
 
     def _change(self, before: LoadedVersion, graph: Graph, how: Made) -> int:
         record = version_of(configured_plan(graph, before.context.config), fingerprint)
-        asked = AskedChange(
-            record, graph, code_if_possible(graph), how, before.record.number, even_if_read=True
-        )
+        options = ChangeOptions(even_if_read=True)
+        asked = AskedChange(record, graph, code_if_possible(graph), how, before.record.number, options)
         number = self._changes.propose(asked)
         self._changes.wait_taken(number)
         return number

@@ -139,17 +139,32 @@ def check_trunk(
     Raises the error of the operator that Spark refuses, and UserError when a state or a channel would hold
     something else.
     """
-    if fragment.stateful is not None:
+    is_dropped = fragment.id in loaded.record.drops
+    if fragment.stateful is not None and not is_dropped:
         before = query.plan.graph.nodes[fragment.stateful]
         require_same_version(loaded.plan.graph.nodes[fragment.stateful], before)
     with tempfile.TemporaryDirectory(prefix="drivetrain-trunk-") as place:
         trunk = versions.trunk(loaded, fragment, Path(place))
         try:
-            _refuse_other_columns(loaded, fragment, query.trunk, trunk)
+            if is_dropped:
+                _refuse_other_inputs(loaded, fragment, query.trunk, trunk)
+            else:
+                _refuse_other_columns(loaded, fragment, query.trunk, trunk)
             versions.branch_set(loaded, query, trunk)
         finally:
             for source in trunk.sources.values():
                 source.close()
+
+
+def _refuse_other_inputs(loaded: LoadedVersion, fragment: Fragment, before: Trunk, after: Trunk) -> None:
+    """Raise UserError when Spark would read other inputs: its checkpoint has the place in each of them."""
+    if before.inputs != after.inputs:
+        raise UserError(
+            "the query would have other inputs, for a clock of its own, so its checkpoint does not fit",
+            where=str(loaded.plan.graph.nodes[fragment.stateful or fragment.id]),
+            remedy="give the processor and the sinks that follow it other names: it then starts in a "
+            "fragment of its own",
+        )
 
 
 def _refuse_other_columns(loaded: LoadedVersion, fragment: Fragment, before: Trunk, after: Trunk) -> None:

@@ -29,6 +29,7 @@ from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.core.state.two_state import TwoStates
 from drivetrain.errors import InputError, UserError
+from drivetrain.runtime.checkpoints.dropped_state import DroppedState
 from drivetrain.spark.compile.persistent_rules import rules_of
 from drivetrain.spark.session.offset_log import committed
 from drivetrain.spark.state.state_description import noted_operator
@@ -43,6 +44,9 @@ def require_migratable(spark: SparkSession, fragment: Path, node: Node) -> None:
     declared = declared_of(operation)
     if declared is None or batch < 0 or _is_same(_noted(fragment), declared):
         return
+    dropped = DroppedState(fragment).read()
+    if dropped is not None and dropped.after == batch:
+        return  # it is empty, and Spark has no description of it yet
     assert isinstance(operation, Process)
     read = _reader(operation)
     reader = spark.read.format("statestore").option("batchId", batch)

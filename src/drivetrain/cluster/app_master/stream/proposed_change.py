@@ -114,7 +114,7 @@ class ProposedChange:
             message.against or stands.state.version,
             message.code,
             message.number,
-            message.discards,
+            message.options,
             edit=message.edit,
             only_makes=message.only_makes,
         )

@@ -40,6 +40,7 @@ from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
+from drivetrain.runtime.checkpoints.dropped_state import forget_former_states
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
@@ -241,6 +242,8 @@ class StoredVersions:
                 return self.stands()
             if outcome is Outcome.DONE:
                 note_done(stored, change)
+                dropped = stored.version(change.number).drops
+                forget_former_states(self._rundir.home / "fragments", dropped)
             else:
                 new = stored.version(change.number).new_sinks
                 leaving: dict[str, HowItLeaves] = dict.fromkeys(change.starts, "is discarded")
