@@ -1,9 +1,9 @@
-"""A statement of Flink SQL that is stopped with a savepoint and started anew, run by the Python of Flink's environment.
+"""A statement of Flink SQL that is stopped with a savepoint and started anew, run by Flink's own Python.
 
-Prints each row, `stopping` before each stop, and `started` when the changed statement runs. The session is warm
-in the sense of Flink's local mode: one Java process, and a small cluster in it for each statement.
+Prints each row, `stopping` before each stop, and `started` when the changed statement runs. The session is
+warm in the sense of Flink's local mode: one Java process, and a small cluster in it for each statement.
 
-    .venv-flink/bin/python benchmarks/changes_flink_job.py '{"rate_per_s": 1000, "changes": 7, "work": "/tmp/x"}'
+    .venv-flink/bin/python benchmarks/changes_flink_job.py '{"rate_per_s": 1000, "changes": 7, "work": "/tmp"}'
 """
 
 import json
@@ -15,7 +15,9 @@ SETTLE_S = 5
 
 def insert(tables, version, savepoint):
     tables.get_config().set("execution.state-recovery.path", savepoint or "")
-    return tables.execute_sql(f"INSERT INTO printed SELECT n FROM numbers WHERE n IS NOT NULL OR n > {version}").get_job_client()
+    return tables.execute_sql(
+        f"INSERT INTO printed SELECT n FROM numbers WHERE n IS NOT NULL OR n > {version}"
+    ).get_job_client()
 
 
 def main():
