@@ -3,7 +3,7 @@
 Prints each row, `stopping` before each stop, and `started` when the changed statement runs. The session is
 warm in the sense of Flink's local mode: one Java process, and a small cluster in it for each statement.
 
-    .venv-flink/bin/python benchmarks/changes_flink_job.py '{"rate_per_s": 1000, "changes": 7, "work": "/tmp"}'
+    .venv-flink/bin/python benchmarks/changes_flink_job.py '{"rate_per_s": 1000, "changes": 7, "work": "/x"}'
 """
 
 import json
