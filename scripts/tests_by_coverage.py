@@ -94,13 +94,20 @@ def arcs_by_test(directory: Path) -> dict[str, set[Arc]]:
     found: dict[str, set[Arc]] = defaultdict(set)
     for file in directory.glob("data*"):
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as data:
-            rows = data.execute(
-                "select path, context, fromno, tono from arc join file on file.id = file_id"
-                " join context on context.id = context_id"
-            )
-            for path, context, start, end in rows:
+            for path, context, start, end in _arcs(data):
                 found[_test_of(context)].add((path, start, end))
     return found
+
+
+def _arcs(data: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
+    """File, context, and two lines of each arc; none when the process was killed while it wrote."""
+    try:
+        return data.execute(
+            "select path, context, fromno, tono from arc join file on file.id = file_id"
+            " join context on context.id = context_id"
+        ).fetchall()
+    except sqlite3.DatabaseError:
+        return []
 
 
 def _test_of(context: str) -> str:

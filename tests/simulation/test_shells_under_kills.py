@@ -29,7 +29,7 @@ def run(
 
 def test_every_message_is_shown_once_however_often_the_process_is_killed() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed)), chosen_seeds(16, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed)), chosen_seeds(8, at_most=1000))
     if len(worlds) > 1:
         published = [world for world in worlds if world.published_midway]
         assert len(published) > len(worlds) / 10, "checkpoints are made only at the end"
@@ -37,7 +37,7 @@ def test_every_message_is_shown_once_however_often_the_process_is_killed() -> No
 
 def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(15, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(8, at_most=1000))
     if len(worlds) > 1:
         assert any(world.extra_rows for world in worlds), "no version with the fragment has had messages"
 
@@ -45,7 +45,7 @@ def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once
 def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorded() -> None:
     worlds: list[World] = []
     deaths = [CrashPoint.AFTER_VERSION] * 2
-    run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(10, at_most=500))
+    run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(5, at_most=500))
     if len(worlds) > 1:
         assert any(world.handed_over for world in worlds), "no version was compared with its time"
 
@@ -57,7 +57,7 @@ def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_ther
 
 def test_fragments_are_scaled_though_the_process_is_killed_at_any_file_that_is_changed() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, scalings=6)), chosen_seeds(12, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, scalings=6)), chosen_seeds(6, at_most=1000))
     assert len(worlds) == 1 or sum(world.scaled for world in worlds) > len(worlds), "few were scaled"
 
 

@@ -57,23 +57,14 @@ def counted(df: DataFrame, window: Any) -> DataFrame:
 ENTRY_BY_ENTRY = {"maxRows": 40}
 
 
+@pytest.mark.nightly("random applications draw windows in a row")
 @pytest.mark.parametrize(
     ("shape", "limit"),
     [
-        pytest.param(
-            "tumbling", {}, marks=pytest.mark.nightly("random applications have every kind of window")
-        ),
+        ("tumbling", {}),
         ("tumbling", ENTRY_BY_ENTRY),
-        pytest.param(
-            "sliding",
-            ENTRY_BY_ENTRY,
-            marks=pytest.mark.nightly("random applications have every kind of window"),
-        ),
-        pytest.param(
-            "session",
-            ENTRY_BY_ENTRY,
-            marks=pytest.mark.nightly("random applications have every kind of window"),
-        ),
+        ("sliding", ENTRY_BY_ENTRY),
+        ("session", ENTRY_BY_ENTRY),
     ],
 )
 def test_two_windows_in_a_row_equal_one_batch_query(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from channel_traffic import START_MS, collected, eventually, ours, timed
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -38,6 +39,7 @@ def started(df: DataFrame, root: Path, results: list[tuple[Any, ...]]) -> Stream
     return writer.option("checkpointLocation", str(root / "checkpoint")).start()
 
 
+@pytest.mark.nightly("test_clock_under_faults")
 def test_a_channel_that_ended_before_a_restart_does_not_hold_the_clock_of_the_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_channel_that_ended_before_a_restart_does_not_hold_the_clock_of_the_ot
     assert [n for _, n in results] == [3, 15]
 
 
+@pytest.mark.nightly("test_clock_under_faults")
 def test_a_final_clock_that_was_read_before_a_restart_still_counts(
     spark: SparkSession, tmp_path: Path
 ) -> None:

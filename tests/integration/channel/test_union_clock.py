@@ -93,16 +93,8 @@ def _watermark_ms(query: StreamingQuery) -> int | None:
     return clock_of(parse_watermark(progress["eventTime"]["watermark"])) if progress is not None else None
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        "tumbling",
-        *(
-            pytest.param(shape, marks=pytest.mark.nightly("random applications have windows of every kind"))
-            for shape in ("sliding", "session")
-        ),
-    ],
-)
+@pytest.mark.nightly("random applications draw unions and windows of every kind; test_clock_under_faults")
+@pytest.mark.parametrize("shape", ["tumbling", "sliding", "session"])
 def test_all_windows_fire_after_the_final_clock_and_equal_batch_across_a_restart(
     spark: SparkSession, tmp_path: Path, shape: str
 ) -> None:
@@ -146,6 +138,7 @@ def test_the_published_clock_alone_fires_windows_of_an_idle_source(
         query.stop()
 
 
+@pytest.mark.nightly("test_clock_under_faults")
 def test_the_clock_of_a_query_never_goes_back_through_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     ts = START_MS
     running = Running(spark, tmp_path, "tumbling", data_moves_clock=False)

@@ -127,6 +127,7 @@ def goes_on_elsewhere(drive: Harness, place: Path, mode: str) -> None:
     assert any("savepoint" in text for text in notices.texts)
 
 
+@pytest.mark.nightly("test_an_application_that_was_stopped_goes_on; test_checkpoints_under_faults")
 def test_a_savepoint_of_a_running_application_goes_on_elsewhere(saved: Saved) -> None:
     goes_on_elsewhere(saved.drive, saved.place, "on")
 

@@ -300,6 +300,7 @@ def test_it_goes_over_to_other_code_while_its_queries_go_on(shop: Shop) -> None:
     assert shop.outcomes()[-1] == "done"
 
 
+@pytest.mark.nightly("test_live_changes; test_app_master_under_faults")
 def test_a_version_that_fails_goes_back_by_itself_and_says_where(shop: Shop) -> None:
     before, runs, number = shop.attempts(), max(shop.expected.values()), shop.next_version()
     update = shop.update(shop.write(3, FAILS))
@@ -480,6 +481,7 @@ def drop_its_state(shop: Shop, runs: int, file: str) -> None:
     assert since == list(range(1, len(shop.expected) - start + 1)), "from an empty state on"
 
 
+@pytest.mark.nightly("test_fragment_changes; test_app_master_under_faults")
 def test_a_part_is_attached_to_the_running_graph_and_removed_again(shop: Shop) -> None:
     """In between its query restarts alone, for another filter before its state, which it keeps."""
     part, runs = shop.place / "more.py", max(shop.expected.values())

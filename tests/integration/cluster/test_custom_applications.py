@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from custom_cluster import Cluster
 
 from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
@@ -38,6 +39,7 @@ async def until_over(cluster: Cluster) -> JobStatus:
         await cluster.close()
 
 
+@pytest.mark.nightly("test_whole_cluster runs it")
 def test_the_shell_runs_a_command_on_every_worker(tmp_path: Path) -> None:
     spec = spec_of(EXAMPLES / "distributed_shell.py", tmp_path, command="echo $((40 + 2)); pwd")
     result = asyncio.run(until_over(Cluster(spec, EXAMPLES, tmp_path, ["one", "two", "three"])))

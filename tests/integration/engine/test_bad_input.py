@@ -411,6 +411,7 @@ def unexpected(stderr: str) -> list[str]:
     return [line for line in before.splitlines() if not line.startswith(known)]
 
 
+@pytest.mark.nightly("test_run_command; test_a_failing_function_stops_the_application")
 def test_a_function_that_raises_ends_the_command_with_3_and_one_screen(tmp_path: Path) -> None:
     done = command(tmp_path, MAPPED.replace('schema="n int"', 'schema="n int", on_bad_record="dead_letter"'))
     assert done.returncode == 3, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from harness import Harness, at, events
 
 from drivetrain import Application, Task, accumulator
@@ -50,6 +51,7 @@ def parse(line: str) -> list[int]:
         return []
 
 
+@pytest.mark.nightly("test_whole_cluster counts; the unit tests of counters")
 def test_counters_of_functions_and_tasks_are_in_the_result(drive: Harness) -> None:
     app = Application("counting")
     stream = events(app, ROWS, SCHEMA)

@@ -44,6 +44,7 @@ class SlowSink:
         self.ended_s = time.monotonic()
 
 
+@pytest.mark.nightly("test_the_page_names_the_sink_that_is_slow")
 def test_a_slow_sink_is_the_cause_and_latency_counts_from_the_newest_timestamp(drive: Harness) -> None:
     now_ms = int(time.time() * 1000)
     rows = [(at(now_ms - 3_600_000 + i), i) for i in range(30)]

@@ -56,6 +56,7 @@ def in_order(found: list[dict[str, Any]]) -> dict[tuple[str, int], list[Row]]:
     return {key: [group[rank] for rank in sorted(group)] for key, group in groups.items()}
 
 
+@pytest.mark.nightly("random applications draw the largest messages")
 @pytest.mark.parametrize(
     ("window", "size", "slide"),
     [
@@ -65,9 +66,7 @@ def in_order(found: list[dict[str, Any]]) -> dict[tuple[str, int], list[Row]]:
     ],
     ids=["tumbling", "sliding", "everything"],
 )
-@pytest.mark.parametrize(
-    "batch", ["1 KiB", pytest.param("1 MiB", marks=pytest.mark.nightly("small batches are the harder case"))]
-)
+@pytest.mark.parametrize("batch", ["1 KiB", "1 MiB"])
 def test_the_largest_messages_of_each_window_in_order(
     drive: Harness, window: Window, size: int, slide: int, batch: str
 ) -> None:
@@ -96,6 +95,7 @@ def test_the_largest_of_sessions_keep_columns_without_an_order(drive: Harness) -
     ]
 
 
+@pytest.mark.nightly("random applications draw the largest messages")
 def test_running_results_have_the_largest_so_far(drive: Harness) -> None:
     app = Application("running")
     rows = [(at(i), "a", i, "x") for i in range(40)]
@@ -129,6 +129,7 @@ def test_a_run_that_dies_emits_each_of_the_largest_once(drive: Harness) -> None:
     assert in_order(drive.rows()) == {group: top for group, top in wanted.items() if top}
 
 
+@pytest.mark.nightly("random applications draw the largest messages")
 @pytest.mark.parametrize("seed", [3, 4])
 def test_first_and_last_do_not_depend_on_the_order_of_arrival(drive: Harness, seed: int) -> None:
     rows = messages(5)

@@ -20,6 +20,7 @@ def run(drive: Harness, *queries: str) -> None:
         nexmark.check(query, data, out)
 
 
+@pytest.mark.nightly("random applications draw their operators")
 def test_queries_of_nexmark_agree_with_batch_queries(drive: Harness) -> None:
     run(drive, "q2", "q5", "q8")
 

@@ -82,9 +82,8 @@ def found_pairs(drive: Harness) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize(
-    "batch", ["1 KiB", pytest.param("1 MiB", marks=pytest.mark.nightly("small batches are the harder case"))]
-)
+@pytest.mark.nightly("random applications draw patterns")
+@pytest.mark.parametrize("batch", ["1 KiB", "1 MiB"])
 def test_a_function_sees_the_match_so_far(drive: Harness, batch: str) -> None:
     made = events(7)
     drive.run(application(drive, made, *PARTS), run__max_batch_bytes=batch)
@@ -131,6 +130,7 @@ def test_messages_that_do_not_come_are_a_match(drive: Harness) -> None:
     assert found
 
 
+@pytest.mark.nightly("random applications draw patterns")
 def test_repeated_steps_are_arrays_of_messages(drive: Harness) -> None:
     made = events(9)
     parts = (

@@ -168,6 +168,7 @@ def test_the_live_value_is_that_of_all_messages(finished: Finished) -> None:
     assert states.get("nobody") is None
 
 
+@pytest.mark.nightly("random applications draw persistent Tasks")
 def test_a_result_goes_on_for_each_key_that_a_batch_changed(finished: Finished) -> None:
     _, drive, data = finished
     newest: dict[str, int] = {}

@@ -70,6 +70,7 @@ class Longest(Monoid[Any, str]):
         return state
 
 
+@pytest.mark.nightly("random applications draw folds and monoids")
 def test_reduce_fold_and_monoids_agree_with_one_pass(drive: Harness) -> None:
     rows = [(at(i * 100), "abc"[i % 3], i) for i in range(300)]
     app = Application("folds")
@@ -177,6 +178,7 @@ def test_a_function_that_cannot_be_sent_to_workers_is_named(drive: Harness) -> N
     assert "remedy" in str(caught.value)
 
 
+@pytest.mark.nightly("random applications draw streams with several readers")
 def test_rows_that_several_consumers_read_are_computed_once_and_all_written(drive: Harness) -> None:
     app = Application("several")
     words = app.read(sources.items(LINES, schema="value string")).flat_map(split)

@@ -42,6 +42,7 @@ def counted(stream: Stream[Any], name: str, size: str = "10 s") -> Stream[Any]:
     return stream.group_by("key").window(windows.tumbling(size)).aggregate(step=name, total=agg.sum("n"))
 
 
+@pytest.mark.nightly("random applications draw empty inputs")
 def test_inputs_without_messages_end_in_front_of_whatever_keeps_state(drive: Harness) -> None:
     empty = drive.directory / "empty"
     empty.mkdir()
@@ -125,13 +126,8 @@ def forget_batches_after(drive: Harness, fragment: str, last: int) -> None:
                 file.unlink()
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "an input has ended",
-        pytest.param("all have, and the state is not told", marks=pytest.mark.nightly("the first point")),
-    ],
-)
+@pytest.mark.nightly("test_attempts_under_faults and test_shells_under_kills kill there")
+@pytest.mark.parametrize("point", ["an input has ended", "all have, and the state is not told"])
 def test_a_run_that_is_killed_after_an_input_has_ended_goes_on_to_its_end(drive: Harness, point: str) -> None:
     rows = [(at(i * SECOND), "ab"[i % 2], i) for i in range(60)]
     put_json(drive.directory / "in" / "early.json", rows)
@@ -199,6 +195,7 @@ class Passed(Task[Any, tuple[str, int]]):
         return [("end", 0)]
 
 
+@pytest.mark.nightly("test_attempts_under_faults kills there")
 def test_a_run_that_dies_when_a_channel_has_the_final_batch_goes_on_to_its_end(drive: Harness) -> None:
     def final() -> Application:
         app = Application("final")

@@ -40,6 +40,7 @@ def test_a_sample_depends_on_messages_and_seed_alone(drive: Harness) -> None:
     assert sampled(drive, 1.0) == {n for _, _, n in ROWS}
 
 
+@pytest.mark.nightly("random applications draw samples")
 def test_a_sample_by_keys_has_all_messages_of_a_key_or_none(drive: Harness) -> None:
     kept = Counter(n % 50 for n in sampled(drive, 0.3, "key"))
     assert 3 <= len(kept) <= 30

@@ -45,7 +45,15 @@ def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
     assert [r["count"] for r in drive.rows("matched")] == [1]
 
 
-@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("inner", marks=pytest.mark.nightly("the full join has its rows")),
+        pytest.param("left", marks=pytest.mark.nightly("the full join has its rows")),
+        pytest.param("right", marks=pytest.mark.nightly("the full join has its rows")),
+        "full",
+    ],
+)
 def test_two_streams_join_where_they_are_near_in_time(drive: Harness, how: str) -> None:
     left = [(at(i * 1000), "ab"[i % 2], i) for i in range(40)]
     right = [(at(i * 1700), "abc"[i % 3], i * 10) for i in range(30)]
@@ -78,6 +86,7 @@ def test_a_join_result_may_be_windowed(drive: Harness) -> None:
     assert [r["count"] for r in drive.rows()] == [10, 10, 10]
 
 
+@pytest.mark.nightly("test_clock_under_faults; random applications draw unions")
 def test_a_union_takes_the_smaller_of_two_clocks(drive: Harness) -> None:
     slow = [(at(i * 1000), "slow", 1) for i in range(100)]
     fast = [(at(i * 50_000), "fast", 1) for i in range(100)]
@@ -208,6 +217,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.nightly("random applications read late messages")
 def test_late_messages_go_to_the_side_output_exactly(drive: Harness) -> None:
     app = Application("late")
     stream = batches(drive, app, PARTS)

@@ -65,6 +65,7 @@ class Doubler(Task[Any, Any]):
         yield table.set_column(table.schema.get_field_index("n"), "n", pc.multiply(table["n"], 2))
 
 
+@pytest.mark.nightly("random applications draw Tasks; test_python_stage")
 def test_a_task_may_take_whole_batches(drive: Harness) -> None:
     app = Application("batches")
     drive.sink(events(app, ROWS, SCHEMA).select("n").process(Doubler, parallelism=2))
@@ -90,6 +91,7 @@ class Total(Task[Any, tuple[str, int]]):
         yield from self.totals.items()
 
 
+@pytest.mark.nightly("random applications draw Tasks")
 def test_a_stateful_task_keeps_its_attributes_and_emits_at_the_end(drive: Harness) -> None:
     app = Application("stateful")
     stream = events(app, ROWS, SCHEMA).select("key", "n")

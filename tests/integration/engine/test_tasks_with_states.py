@@ -169,6 +169,7 @@ def found(drive: Harness) -> list[tuple[Any, ...]]:
     return sorted((r["key"], r["why"], r["at_ms"], r["recent"], r["kinds"]) for r in rows)
 
 
+@pytest.mark.nightly("random applications draw Tasks with state")
 @pytest.mark.parametrize("batch", ["1 KiB", "1 MiB"])
 def test_results_do_not_depend_on_disorder_and_batches(drive: Harness, batch: str) -> None:
     made = events(1)

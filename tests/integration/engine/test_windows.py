@@ -67,6 +67,7 @@ def test_windows_in_a_row_fire_on_the_upstream_clock(drive: Harness) -> None:
     assert sum(r["windows"] for r in drive.rows("daily")) == len(drive.rows("hourly"))
 
 
+@pytest.mark.nightly("random applications draw sliding windows")
 def test_a_message_is_in_every_sliding_window_that_covers_it(drive: Harness) -> None:
     rows = [(at(7), "a", 1)]
     app = Application("sliding")
@@ -81,6 +82,7 @@ def test_a_message_is_in_every_sliding_window_that_covers_it(drive: Harness) -> 
     assert sorted((ms(r["window_start"]), ms(r["window_end"])) for r in drive.rows()) == [(0, 10), (5, 15)]
 
 
+@pytest.mark.nightly("random applications draw sliding windows")
 def test_sliding_windows_agree_with_one_pass(drive: Harness) -> None:
     rows = disordered(500, HOUR, seed=2)
     app = Application("sliding")
@@ -95,6 +97,7 @@ def test_sliding_windows_agree_with_one_pass(drive: Harness) -> None:
     assert by_window(drive.rows()) == naive(rows, 3 * HOUR, HOUR)
 
 
+@pytest.mark.nightly("random applications draw sessions")
 def test_sessions_end_when_the_gap_passes(drive: Harness) -> None:
     times = [("a", 0), ("a", 5), ("b", 7), ("a", 14), ("a", 30), ("a", 25), ("b", 50), ("b", 17)]
     app = Application("sessions")
@@ -110,6 +113,7 @@ def test_sessions_end_when_the_gap_passes(drive: Harness) -> None:
     assert found == {("a", 0, 24, 3), ("a", 25, 40, 2), ("b", 7, 17, 1), ("b", 17, 27, 1), ("b", 50, 60, 1)}
 
 
+@pytest.mark.nightly("random applications draw windows without keys")
 def test_a_window_without_keys_covers_the_stream(drive: Harness) -> None:
     rows = disordered(200, HOUR, seed=3)
     app = Application("keyless")
@@ -119,6 +123,7 @@ def test_a_window_without_keys_covers_the_stream(drive: Harness) -> None:
     assert len(drive.rows()) == 2 or len(drive.rows()) == 3
 
 
+@pytest.mark.nightly("random applications draw global windows")
 def test_the_global_window_fires_once_at_the_end(drive: Harness) -> None:
     rows = disordered(300, HOUR, seed=4)
     app = Application("totals")
@@ -135,6 +140,7 @@ def test_the_global_window_fires_once_at_the_end(drive: Harness) -> None:
     assert len(drive.rows()) == 3
 
 
+@pytest.mark.nightly("random applications draw global windows")
 def test_an_accumulating_global_window_emits_running_results(drive: Harness) -> None:
     rows = disordered(300, 0, seed=5)
     app = Application("running")

@@ -339,7 +339,9 @@ def test_a_run_killed_at_any_point_and_started_again_has_published_once(tmp_path
     assert [p.name for p in (out / "_drivetrain").rglob("*") if p.is_file()] == ["owner.json"]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json"])
+@pytest.mark.parametrize(
+    "kind", ["parquet", pytest.param("json", marks=pytest.mark.nightly("Parquet is published the same way"))]
+)
 def test_a_reader_never_sees_half_a_batch(spark: SparkSession, tmp_path: Path, kind: Any) -> None:
     out = tmp_path / "out"
     writer = open_sink(sinks.files(out, kind), context(tmp_path))

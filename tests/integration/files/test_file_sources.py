@@ -226,6 +226,7 @@ def test_a_wrong_header_or_schema_is_found_before_anything_starts(
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.nightly("random applications draw JSON")
 def test_a_windowed_count_over_json_equals_a_batch_query(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     events = [

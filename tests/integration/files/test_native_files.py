@@ -120,6 +120,7 @@ def test_file_that_changed_after_it_was_listed_is_found_before_it_is_read(
     assert sum(seen) < 3
 
 
+@pytest.mark.nightly("random applications draw Parquet")
 def test_windows_over_parquet_end_with_their_input(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     start = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
@@ -166,6 +167,7 @@ def test_what_spark_reads_otherwise_is_left_to_our_own_reader(spark: SparkSessio
     assert reader(sources.text(tmp_path / "plain", on_bad_record="dead_letter")) == "arrow"
 
 
+@pytest.mark.nightly("test_a_stopped_run_goes_on_where_it_stopped")
 def test_word_count_is_the_same_after_a_run_that_was_stopped(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(6):

@@ -70,7 +70,8 @@ AT_NIGHT = pytest.mark.nightly("the other shapes of the application")
 FUSED = pytest.param("fused", marks=AT_NIGHT)
 
 
-@pytest.mark.parametrize("cut", [pytest.param(False, marks=AT_NIGHT), True], ids=["fused", "two fragments"])
+@pytest.mark.nightly("test_clock_under_faults; the tests of silent inputs below")
+@pytest.mark.parametrize("cut", [False, True], ids=["fused", "two fragments"])
 def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness, cut: bool) -> None:
     lines = Lines(drive.directory / "lines")
     lines.put((1, 0), (95, 0), (2, 1), (25, 1))
@@ -134,6 +135,7 @@ def test_a_partition_that_has_said_nothing_holds_the_clock_until_it_is_idle(driv
     assert set(counted(drive)) <= {0, 50}
 
 
+@pytest.mark.nightly("test_clock_under_faults")
 def test_after_a_stop_the_clock_is_where_it_was_and_goes_on(drive: Harness) -> None:
     lines = Lines(drive.directory / "lines")
     lines.put((1, 0), (30, 0), (1, 1), (40, 1))
@@ -181,6 +183,7 @@ def test_a_partition_that_appears_later_is_not_passed_by_the_clock(
     assert counted(drive) == {0: 1, 10: 3}
 
 
+@pytest.mark.nightly("test_clock_under_faults")
 def test_bounded_partitions_are_never_idle_and_end(drive: Harness) -> None:
     lines = Lines(drive.directory / "lines")
     lines.put((1, 0), (95, 0))
@@ -204,6 +207,7 @@ def test_a_message_of_an_undeclared_partition_is_an_error(drive: Harness) -> Non
         drive.run(app)
 
 
+@pytest.mark.nightly("test_clock_under_faults")
 def test_named_partitions_pass_python_functions(drive: Harness) -> None:
     app = Application("named")
     rows: list[Any] = [(1_000, "eu"), (95_000, "eu"), (2_000, "us"), (25_000, "us")]

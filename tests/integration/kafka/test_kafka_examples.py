@@ -41,6 +41,7 @@ def test_words_are_counted_from_topic_to_topic(
     assert {word: row["count"] for word, row in newest.items()} == dict(wanted)
 
 
+@pytest.mark.nightly("random applications copy topics")
 def test_a_topic_is_copied_with_its_keys_and_each_copy_says_where_it_came_from(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def numbers(runs: KafkaRun, name: str = "n") -> list[int]:
     return sorted(int(row[name]) for row in runs.rows())
 
 
+@pytest.mark.nightly("the test of messages whose time has nothing to do with Kafka's")
 def test_a_disordered_topic_is_replayed_from_a_moment_without_reading_what_lies_before_it(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -169,13 +169,8 @@ def test_prepared_batches_are_unseen_survive_and_are_committed_once_in_order_or_
     assert sorted(values(broker, topic)) == ["0", "1", "30", "31", "7"]
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "none",
-        pytest.param("rebootstrap", marks=pytest.mark.nightly("the same with the strategy that we set")),
-    ],
-)
+@pytest.mark.nightly("test_kafka_source_survives kills a broker, test_kafka_sink_killed the sink's process")
+@pytest.mark.parametrize("strategy", ["none", "rebootstrap"])
 def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
     spark: SparkSession, mortal: Broker, topic: str, again: OpenAgain, strategy: str
 ) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.nightly("test_run_page, test_preview and the unit tests of pictures")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -37,7 +38,6 @@ def the_cell(cells: list[Any], source: str) -> Any:
     return found
 
 
-@pytest.mark.nightly("test_preview and the unit tests of pictures")
 def test_previews_are_tables_and_applications_are_pictures(executed: tuple[Path, list[Any]]) -> None:
     _, cells = executed
     [table] = shown(the_cell(cells, "app.preview(flights, rows=5)"), "text/html")

@@ -43,6 +43,7 @@ def application() -> Application:
     return app
 
 
+@pytest.mark.nightly("test_test_run; random applications draw their operators")
 def test_timers_early_results_and_outputs_of_an_input_that_goes_on() -> None:
     with TestRun(application()) as run:
         run.send("events", [("2026-01-01T00:10", "ada", 1), ("2026-01-01T00:11", "bob", None)])

@@ -144,6 +144,7 @@ def test_dead_letters_are_seen() -> None:
         assert run.dead_letters("orders") == []
 
 
+@pytest.mark.nightly("the unit tests of the test kit's input")
 def test_messages_without_a_time_of_their_own_arrive_when_the_test_says() -> None:
     app = Application("lines")
     lines = app.read(sources.socket("localhost", 9), name="lines")
@@ -207,7 +208,15 @@ class Shout(Task[str, str]):
         return [f"{self.seen} {message.upper()}"]
 
 
-@pytest.mark.parametrize("point", ["batch-begins", "before-sink", "after-sink", "before-commit"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("batch-begins", marks=pytest.mark.nightly("another point; test_shells_under_kills")),
+        pytest.param("before-sink", marks=pytest.mark.nightly("another point; test_shells_under_kills")),
+        "after-sink",
+        pytest.param("before-commit", marks=pytest.mark.nightly("another point; test_shells_under_kills")),
+    ],
+)
 def test_a_run_that_dies_goes_on_with_the_same_results(point: str) -> None:
     app = Application("shouts")
     lines = app.read(sources.text("/not/there", watch=True), name="lines")

@@ -118,6 +118,7 @@ class Server:
         while True:
             for key, _ in self._selector.select():
                 if key.fd == 0:
+                    signal.set_wakeup_fd(-1)  # a fork that ends now would wake a socket that Python closes
                     return None
                 if key.fileobj is self._woken:
                     with contextlib.suppress(BlockingIOError):

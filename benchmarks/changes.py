@@ -1,0 +1,227 @@
+"""How long messages wait while an application changes, beside the same change by stopping and starting.
+
+    python -m benchmarks.changes [--quick]
+
+All contenders pass 1,000 messages a second through a filter, and note when each batch of results comes out.
+The change is
+another filter.
+
+- *ours, update*: `RunningApplication.update`, twenty times. An hourly window behind a channel runs beside the
+  filter and is not changed; the times of its batches are noted, too.
+- *ours, restarted*: `stop`, `wait`, and `start` of the new application, in the same process.
+- *PySpark, restarted*: the query is stopped and started with its checkpoint, in the same session.
+- *Flink SQL, restarted*: stop with a savepoint, and the new statement from it. Its output is printed by row.
+
+Reported are the longest time without results around a change, less the median of those before it, and its
+median over the changes. Every process is warm: each contender has changed twice before it counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers
+from drivetrain import Application, agg, sinks, sources, start, windows
+
+RATE_PER_S = 1000
+BEFORE = 10
+"""Batches before a change whose distances are its measure."""
+SETTLE_BATCHES = 5
+WARM = 2
+GOAL_MS = 50
+GOAL_SHARE = 0.1
+
+
+class Times:
+    """When batches came out, in seconds; a batch function appends."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def note(self) -> None:
+        self.seen.append(time.perf_counter())
+
+    def wait_for_more(self, batches: int) -> None:
+        """Wait for that many batches from now on."""
+        wanted = len(self.seen) + batches
+        deadline_s = time.perf_counter() + 120
+        while len(self.seen) < wanted:
+            if time.perf_counter() > deadline_s:
+                raise TimeoutError("no batch came out for two minutes")
+            time.sleep(0.002)
+
+
+def longest_gap_ms(times: Sequence[float], began_s: float, ended_s: float) -> tuple[float, float]:
+    """The longest time without a batch around a span, and the median of the `BEFORE` before it, in ms.
+
+    >>> longest_gap_ms([0.0, 1.0, 2.0, 5.0, 6.0], began_s=2.5, ended_s=4.0)
+    (3000.0, 1000.0)
+    """
+    gaps = list(itertools.pairwise(times))
+    around = [end - begin for begin, end in gaps if end > began_s and begin < ended_s]
+    before = [end - begin for begin, end in gaps if end <= began_s][-BEFORE:]
+    return 1000 * max(around), 1000 * statistics.median(before)
+
+
+class Waits:
+    """The added waits of one kind of batches over all changes."""
+
+    def __init__(self) -> None:
+        self.added_ms: list[float] = []
+        self.before_ms: list[float] = []
+
+    def add(self, times: Sequence[float], began_s: float, ended_s: float) -> None:
+        longest, before = longest_gap_ms(times, began_s, ended_s)
+        self.added_ms.append(longest - before)
+        self.before_ms.append(before)
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "added_ms": statistics.median(self.added_ms),
+            "worst_ms": max(self.added_ms),
+            "before_ms": statistics.median(self.before_ms),
+        }
+
+
+def application(version: int, mapped: Times, windowed: Times) -> Application:
+    app = Application("changing")
+    read = app.read(sources.generate(rate_per_s=RATE_PER_S, every="10 s", columns={"n": "id"}), name="read")
+    changed = read.filter(f"n >= -{version}", name="large")
+    changed.sink(sinks.batches(lambda _table, _id: mapped.note()), name="mapped")
+    hourly = read.window(windows.tumbling("1 h")).aggregate(n=agg.count(), step="hourly")
+    hourly.sink(sinks.batches(lambda _table, _id: windowed.note()), name="windowed")
+    return app
+
+
+def ours(work: Path, changes: int) -> dict[str, dict[str, float]]:
+    """Update the running application; then stop and start it."""
+    mapped, windowed = Times(), Times()
+    config = peers.config(work)
+    own, other, restarted = Waits(), Waits(), Waits()
+    running = start(application(1, mapped, windowed), config)
+    try:
+        for version in range(2, changes + WARM + 2):
+            mapped.wait_for_more(BEFORE + SETTLE_BATCHES)
+            began_s = time.perf_counter()
+            running.update(application(version, mapped, windowed), "2 min")
+            mapped.wait_for_more(SETTLE_BATCHES)
+            windowed.wait_for_more(2)
+            if version >= WARM + 2:
+                own.add(mapped.seen, began_s, time.perf_counter())
+                other.add(windowed.seen, began_s, time.perf_counter())
+        for version in range(2 + WARM + 3):
+            mapped.wait_for_more(BEFORE + SETTLE_BATCHES)
+            began_s = time.perf_counter()
+            running.stop()
+            running.wait("2 min")
+            running = start(application(100 + version, mapped, windowed), config)
+            mapped.wait_for_more(1)
+            if version >= WARM:
+                restarted.add(mapped.seen, began_s, time.perf_counter())
+    finally:
+        running.stop()
+        running.wait("2 min")
+    return {
+        "ours, update": own.figures(),
+        "ours, update: the other fragment": other.figures(),
+        "ours, restarted": restarted.figures(),
+    }
+
+
+def pyspark(work: Path, changes: int) -> dict[str, dict[str, float]]:
+    """Stop the query and start the changed one with its checkpoint."""
+    spark, _ = peers.start_drivetrain(work)
+    times, waits = Times(), Waits()
+
+    def started(version: int) -> Any:
+        def write(batch: Any, _batch_id: int) -> None:
+            batch.write.format("noop").mode("overwrite").save()
+            times.note()
+
+        read = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", RATE_PER_S // 5).load()
+        mapped = read.where(f"value >= -{version}")
+        return (
+            mapped.writeStream.option("checkpointLocation", str(work / "check")).foreachBatch(write).start()
+        )
+
+    query = started(1)
+    for version in range(2, changes + WARM + 2):
+        times.wait_for_more(BEFORE + SETTLE_BATCHES)
+        began_s = time.perf_counter()
+        query.stop()
+        query = started(version)
+        times.wait_for_more(1)
+        if version >= WARM + 2:
+            waits.add(times.seen, began_s, time.perf_counter())
+    query.stop()
+    return {"PySpark, restarted": waits.figures()}
+
+
+def flink(work: Path, changes: int) -> dict[str, dict[str, float]]:
+    """Stop with a savepoint and start the changed statement from it; what it prints is timed here."""
+    script = Path(__file__).with_name("changes_flink_job.py")
+    given = {"rate_per_s": RATE_PER_S, "changes": changes + WARM, "work": str(work)}
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
+    line = [str(peers.flink_python()), str(script), json.dumps(given)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    times: list[float] = []
+    spans: list[list[float]] = []
+    for text in process.stdout:
+        now_s = time.perf_counter()
+        if text.startswith("stopping"):
+            spans.append([now_s])
+        elif text.startswith("started"):
+            spans[-1].append(now_s)
+        elif "+I[" in text and (not times or now_s - times[-1] > 0.01):
+            times.append(now_s)  # rows that come together are one batch
+    if process.wait() != 0:
+        raise RuntimeError("Flink's job failed: its output is above")
+    waits = Waits()
+    for began_s, ended_s in spans[WARM:]:
+        waits.add(times, began_s, ended_s)
+    return {"Flink SQL, restarted": waits.figures()}
+
+
+def main() -> int:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--quick", action="store_true", help="four changes, and without Flink")
+    given = parser.parse_args()
+    changes = 4 if given.quick else 20
+    contenders: list[Callable[[Path, int], dict[str, dict[str, float]]]] = [ours, pyspark]
+    missing = "--quick leaves it out" if given.quick else peers.flink_missing()
+    if missing is None:
+        contenders.append(flink)
+    found: dict[str, dict[str, float]] = {}
+    print("longest time without results, ms: more than before (median, worst); between batches before")
+    for contender in contenders:
+        with tempfile.TemporaryDirectory() as work:
+            figures = contender(Path(work), changes if contender is ours else min(changes, 5))
+        for name, one in figures.items():
+            line = (one["added_ms"], one["worst_ms"], one["before_ms"])
+            print(f"  {name:34}", *(f"{ms:8.0f}" for ms in line), flush=True)
+        found |= figures
+    if missing is not None:
+        print(f"  Flink: {missing}")
+    added_ms = found["ours, update"]["added_ms"]
+    best = min(one["added_ms"] for name, one in found.items() if name.endswith("restarted"))
+    share = added_ms / best
+    print(
+        f"update adds {added_ms:.0f} ms (goal {GOAL_MS}), {share:.2f} of the best restart (goal {GOAL_SHARE})"
+    )
+    return 0 if added_ms <= GOAL_MS and added_ms <= GOAL_SHARE * best else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
