@@ -30,7 +30,7 @@ class Report:
             app.read(sources.application(other, "x", schema="n bigint"), name=name).sink(sinks.none())
         made, rundir = plan(app), RunDirectory(str(self.directory), "report", {})
         for id, other in (("hours", "shop"), ("prices", "market")):
-            note = SubscriptionNote(other, f"/{other}", "x", f"of-{id}", "key", "/channel", {})
+            note = SubscriptionNote(f"{other}-1", f"/{other}", "x", f"of-{id}", "key", "/channel", {})
             write_note(rundir.source(id), note)
         execution = cast(Any, SimpleNamespace(plan=made, rundir=rundir))
         drivers = {f.id: cast(Any, self._driver(f.inputs)) for f in made.fragments}

@@ -11,6 +11,7 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.dropped_state import DroppedState
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, is_late, window_size_ms
 
 HOUR_MS = 3_600_000
@@ -30,7 +31,7 @@ def shop() -> Plan:
 
 
 def in_directory(directory: Path) -> Any:
-    return SimpleNamespace(channel=lambda id: str(directory / id))
+    return SimpleNamespace(channel=lambda id: str(directory / id), fragment=lambda id: directory / "f" / id)
 
 
 def begin(directory: Path, channel: str, newest_ms: int | None) -> None:
@@ -67,6 +68,17 @@ def test_nothing_is_known_before_a_channel_begins_and_where_no_timestamp_was_see
     assert first_whole_ms(made, "hourly", rundir) is None
     begin(tmp_path, "read--hourly", None)
     assert first_whole_ms(made, "hourly", rundir) is None
+
+
+def test_a_dropped_state_lacks_what_came_before_it_and_so_do_windows_of_its_windows(tmp_path: Path) -> None:
+    rundir, made = in_directory(tmp_path), shop()
+    own = rundir.fragment("hourly")
+    (own / "checkpoint" / "commits").mkdir(parents=True)
+    DroppedState(own).drop(2, 7_000, None)
+    begin(tmp_path, "hourly--daily", 4_000)
+    assert is_late(made, "hourly", rundir)
+    assert first_whole_ms(made, "hourly", rundir) == 7_000
+    assert first_whole_ms(made, "daily", rundir) == 7_000 + HOUR_MS
 
 
 def test_only_windows_of_a_fixed_size_can_be_recognised_by_their_end() -> None:

@@ -88,7 +88,7 @@ def _imported(module: Module, known: dict[str, Module]) -> Iterator[str]:
 
 def circles() -> list[list[str]]:
     """The modules that import each other, directly or through others."""
-    return _circles(imports())
+    return circles_of(imports())
 
 
 def folder_circles() -> dict[str, set[str]]:
@@ -102,11 +102,11 @@ def folder_circles() -> dict[str, set[str]]:
                 graph = graphs[".".join(mine[:shared])]
                 graph[mine[shared]].add(its[shared])
                 graph[its[shared]].update()
-    found = {package: set().union(*_circles(graph)) for package, graph in graphs.items()}
+    found = {package: set().union(*circles_of(graph)) for package, graph in graphs.items()}
     return {package: names for package, names in found.items() if names}
 
 
-def _circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
+def circles_of(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
     """The strongly connected parts of a graph that have several nodes (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}

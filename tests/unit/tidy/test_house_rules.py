@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import defaultdict
 
-from source_tree import PROGRAMS, ROOT, circles, folder_circles, imports, modules
+from source_tree import PROGRAMS, ROOT, circles, circles_of, folder_circles, imports, modules
 
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
@@ -55,6 +55,14 @@ FOLDERS_IN_CIRCLES = {
     "drivetrain.runtime": {"checkpoints", "find_application", "run_directory"},
 }
 """Packages and modules side by side that still import each other. The list only gets shorter."""
+
+
+def test_circles_are_found_and_chains_are_none() -> None:
+    assert circles_of({"a": ["b"], "b": ["c"], "c": [], "d": ["b"]}) == []
+    assert circles_of({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"], "e": ["f"], "f": ["e"]}) == [
+        ["a", "b", "c"],
+        ["e", "f"],
+    ]
 
 
 def test_imports_of_folders_make_no_circle() -> None:

@@ -66,10 +66,10 @@ class StoppedProducers:
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s = now_s
-        before, now = self._stopped, dict[str, str]()
+        before, now, named = self._stopped, dict[str, str](), outside_sources(self._execution.plan.graph)
         for id, note in self._notes().items():
             if not self._runs(Path(note.home)):
-                now[id] = note.app_id
+                now[id] = named[id].application
         for id in now.keys() - before.keys():
             self.notices.append(
                 f"{id} waits for application {now[id]}, which does not run: start it with drivetrain run"
