@@ -24,13 +24,9 @@ from drivetrain.cli.as_data import print_json
 from drivetrain.cli.changing import YesOption, ask
 from drivetrain.cli.cluster_access import AppArgument, is_of_cluster
 from drivetrain.cli.comparison import in_force_of
-from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.scaling_state import require_scaled
-from drivetrain.core.figures import show_counted, show_size
 from drivetrain.errors import UserError
-from drivetrain.runtime.checkpoints.state_partitions import state_bytes, state_partitions
-from drivetrain.runtime.control_requests import ask_to_scale, asked_state, wait_scaled
-from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.control_requests import ask_planned_scaling, ask_to_scale, asked_state, wait_scaled
 from drivetrain.terminal import print_line
 
 
@@ -41,6 +37,9 @@ def scale_command(
     ],
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="How many state partitions.")],
     yes: YesOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would happen, and the size of the state.")
+    ] = False,
     timeout: Annotated[
         str, typer.Option("--timeout", help="How long to wait for its end; the scaling continues anyway.")
     ] = "10 min",
@@ -62,9 +61,15 @@ def scale_command(
             remedy="they keep the partitions of their first batch; one that starts over begins with "
             f"--set spark.shuffle-partitions={partitions}. For one that runs here give --state-dir",
         )
-    rundir, in_force = in_force_of(app, config)
-    if not as_json:
-        _show(rundir, in_force, fragment, partitions)
+    rundir, _ = in_force_of(app, config)
+    if dry_run or not as_json:
+        planned = ask_planned_scaling(rundir, fragment, partitions)
+        if as_json:
+            print_json({"application": rundir.app_id, "planned": msgspec.to_builtins(planned)}, sys.stdout)
+        else:
+            print_line(planned.in_words)
+        if dry_run:
+            return
     if not yes and not as_json:
         ask()
     ask_to_scale(rundir, fragment, partitions)
@@ -73,17 +78,3 @@ def scale_command(
         print_json({"application": rundir.app_id, "scaling": msgspec.to_builtins(state)}, sys.stdout)
     else:
         print_line(state.in_words)
-
-
-def _show(rundir: RunDirectory, in_force: GraphVersion, name: str, partitions: int) -> None:
-    """Print what will happen; the application itself refuses what is impossible."""
-    id = name if name in in_force.fragments else in_force.fragment_of(name)
-    if id is None:
-        return
-    checkpoint = rundir.fragment(id) / "checkpoint"
-    before = state_partitions(checkpoint)
-    if in_force.fragments[id].stateful is not None and before is not None:
-        print_line(
-            f"fragment {id}: its state, {show_size(state_bytes(checkpoint))} in "
-            f"{show_counted(before, 'partition')}, is divided into {partitions}; only this fragment pauses"
-        )

@@ -43,7 +43,7 @@ import msgspec
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, SubscriptionRecord
-from drivetrain.core.change.scaling_state import ScalingState
+from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import JobStatus
 from drivetrain.core.picture.placed_graph import Graph
@@ -88,7 +88,8 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request; `values` and `restored` belong to "configure", `wanted` to "subscribe", `reader` and
-    `source` to "unsubscribe", `fragment` and `partitions` to "scale", all others but the first to changes.
+    `source` to "unsubscribe", `fragment`, `partitions` and `dry_run` to "scale", all others but the first to
+    changes.
     """
 
     ask: Literal[
@@ -107,6 +108,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str | None = None
     fragment: str = ""
     partitions: int = 0
+    dry_run: bool = False
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -121,6 +123,7 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     threads: dict[str, str] | None = None
     configured: tuple[ChangedValue, ...] = ()
     subscribed: Subscribed | None = None
+    planned_scaling: PlannedScaling | None = None
 
 
 def ask_change(
@@ -161,6 +164,15 @@ def ask_to_scale(rundir: RunDirectory, fragment: str, partitions: int) -> Scalin
     Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
     """
     return scaling_in(ask(rundir, ControlRequest("scale", fragment=fragment, partitions=partitions)).state)
+
+
+def ask_planned_scaling(rundir: RunDirectory, fragment: str, partitions: int) -> PlannedScaling:
+    """What the application that runs in `rundir` would do to scale a fragment; raises as `ask_to_scale`."""
+    request = ControlRequest("scale", fragment=fragment, partitions=partitions, dry_run=True)
+    planned = ask(rundir, request).planned_scaling
+    if planned is None:
+        raise InternalError("the answer of an application lacks the planned scaling", where=rundir.app_id)
+    return planned
 
 
 def wait_scaled(state: Callable[[], ChangeState], timeout_s: float | None = None) -> ScalingState:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from chained import KEYS, chained, program
 from harness import Harness
@@ -41,6 +45,25 @@ def is_exact(directory: Path, messages: int) -> bool:
     return len(halves) >= messages // 24 - 1 and len(shown) == messages
 
 
+def dry_run(place: Path, fragment: str, partitions: int) -> dict[str, object]:
+    """What `drivetrain scale --dry-run --json` plans."""
+    line = [
+        sys.executable,
+        "-m",
+        "drivetrain.cli",
+        "scale",
+        "chained",
+        fragment,
+        "--partitions",
+        str(partitions),
+    ]
+    line += ["--partitions", str(partitions), "--dry-run", "--json", "--state-dir", str(place / "state")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)["planned"]
+    return found
+
+
 def test_the_state_of_one_fragment_is_divided_anew_while_the_others_run_on(
     drive: Harness, spark: SparkSession
 ) -> None:
@@ -58,8 +81,16 @@ def test_the_state_of_one_fragment_is_divided_anew_while_the_others_run_on(
         ):
             with pytest.raises(UserError, match=refused):
                 running.scale(name, number)
+            with pytest.raises(UserError, match=refused):
+                running.plan_scaling(name, number)
+        planned = running.plan_scaling("hourly", 5)
+        assert (planned.fragment, planned.after, planned.likely_pause_ms) == ("hourly", 5, None)
+        assert planned.bytes > 0
+        assert dry_run(place, "hourly", 5) == msgspec.to_builtins(planned)
+        assert state_partitions(checkpoint(drive, "hourly")) == planned.before, "a dry run changes nothing"
         with Stream(feed):
             done = running.scale("hourly", 5, TIMEOUT)
+        assert (running.plan_scaling("hourly", 6).likely_pause_ms or 0) > 0, "judged by the first one"
         assert (done.fragment, done.after, done.why) == ("hourly", 5, None)
         after = {query.name.rpartition("/")[2]: str(query.runId) for query in spark.streams.active}
         assert {id for id in before if after[id] != before[id]} == {"hourly"}, "others have restarted, too"

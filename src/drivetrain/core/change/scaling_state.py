@@ -25,6 +25,7 @@ Called by `spark.run.scaling`; `ScalingState` is shown by commands.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -101,6 +102,50 @@ class ScalingState(msgspec.Struct, frozen=True):
             f"{show_size(self.bytes)}, was divided in {show_span(self.took_ms)}, and it paused for "
             f"{show_span(self.paused_ms)}"
         )
+
+
+class PlannedScaling(msgspec.Struct, frozen=True):
+    """A scaling as it would be: `fragment` from `before` to `after` state partitions.
+
+    `bytes` is the size of the state's files. `likely_pause_ms` is how long the fragment would stand still,
+    judged by earlier scalings of the application; None: there is none.
+    """
+
+    fragment: str
+    before: int
+    after: int
+    bytes: int
+    likely_pause_ms: int | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What would happen, in a line.
+
+        >>> PlannedScaling("hourly", 2, 8, 3_000_000).in_words
+        'fragment hourly: its state, 3 MB in 2 partitions, is divided into 8; only this fragment pauses'
+        """
+        pause = "" if self.likely_pause_ms is None else f", for about {show_span(self.likely_pause_ms)}"
+        return (
+            f"fragment {self.fragment}: its state, {show_size(self.bytes)} in "
+            f"{show_counted(self.before, 'partition')}, is divided into {self.after}; only this fragment "
+            f"pauses{pause}"
+        )
+
+
+def likely_pause_ms(earlier: Iterable[ScalingState], size_bytes: int) -> int | None:
+    """How long a fragment with a state of that size is likely to stand still; None without earlier scalings.
+
+    Judged by the newest one: dividing takes time in proportion to the size, the rest of a pause does not.
+
+    >>> likely_pause_ms([ScalingState("hourly", 2, 8, 1_000, took_ms=1_000, paused_ms=3_000)], 2_000)
+    4000
+    """
+    known = [scaling for scaling in earlier if scaling.why is None and scaling.paused_ms]
+    if not known:
+        return None
+    last = known[-1]
+    share = size_bytes / last.bytes if last.bytes else 1.0
+    return int(last.paused_ms - last.took_ms + last.took_ms * share)
 
 
 class Scaled(msgspec.Struct, frozen=True):

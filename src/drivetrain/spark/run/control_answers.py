@@ -93,6 +93,9 @@ class ControlAnswers:
         return ControlAnswer(self._changes.state, number)
 
     def _scale(self, request: ControlRequest) -> ControlAnswer:
+        if request.dry_run:
+            planned = self._changes.planned_scaling(request.fragment, request.partitions)
+            return ControlAnswer(self._changes.state, planned_scaling=planned)
         self._changes.scale(request.fragment, request.partitions)
         return ControlAnswer(self._changes.state)
 

@@ -69,7 +69,7 @@ from drivetrain.spark.run.wanted_versions import WantedVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
-    from drivetrain.core.change.scaling_state import ScalingState
+    from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
     from drivetrain.spark.batch.query_versions import QueryVersions
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
@@ -146,6 +146,10 @@ class LiveChanges:
         """
         self._refuse_when_stopping("run it again, and scale it then")
         return self.scaling.propose(fragment, partitions, self._refuse_underway)
+
+    def planned_scaling(self, fragment: str, partitions: int) -> PlannedScaling:
+        """What `scale` would do; raises what it raises for a fragment or a number."""
+        return self.scaling.planned(fragment, partitions)
 
     def _refuse_underway(self) -> None:
         raise underway(self.state)

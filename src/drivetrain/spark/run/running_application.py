@@ -28,7 +28,7 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import time_given
-from drivetrain.core.change.scaling_state import ScalingState, require_scaled
+from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState, require_scaled
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
 from drivetrain.core.plan.configured import configured_plan
@@ -233,6 +233,16 @@ class RunningApplication:
         wait_s, changes = milliseconds(timeout, "timeout") / 1000, self._begun(timeout)
         changes.scale(fragment, partitions)
         return require_scaled(wait_scaled(self._state_of(changes), wait_s))
+
+    def plan_scaling(self, fragment: str, partitions: int, timeout: str = DEFAULT_TIMEOUT) -> PlannedScaling:
+        """What `scale` would do, with the size of the state; changes nothing.
+
+        Raises UserError when it is impossible.
+
+        >>> def size_to_move(running: RunningApplication) -> int:
+        ...     return running.plan_scaling("hourly", partitions=8).bytes
+        """
+        return self._begun(timeout).planned_scaling(fragment, partitions)
 
     def _edited(
         self, timeout: str, edit: Callable[[Graph], Graph], options: ChangeOptions = NO_OPTIONS

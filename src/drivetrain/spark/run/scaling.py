@@ -19,7 +19,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.operations import Process
-from drivetrain.core.change.scaling_state import MOST_PARTITIONS, ScalingStage, ScalingState
+from drivetrain.core.change.scaling_state import (
+    MOST_PARTITIONS,
+    PlannedScaling,
+    ScalingStage,
+    ScalingState,
+    likely_pause_ms,
+)
 from drivetrain.core.figures import show_counted
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.divided_state import DividedState
@@ -73,6 +79,13 @@ class Scaling:
         self._why, self._took_ms, self._since_s = None, 0, 0.0
         self.state = state
         return state
+
+    def planned(self, name: str, partitions: int) -> PlannedScaling:
+        """A scaling as it would be; changes nothing. Raises UserError when it is impossible."""
+        state = self._checked(name, partitions)
+        earlier = [scaled.of for scaled in self._scalings.all()]
+        likely_ms = likely_pause_ms(earlier, state.bytes)
+        return PlannedScaling(state.fragment, state.before, state.after, state.bytes, likely_ms)
 
     def _checked(self, name: str, partitions: int) -> ScalingState:
         plan = self._versions.in_force.plan
