@@ -1,4 +1,4 @@
-"""Which states a change drops, with its user's leave, so that fragments fit that would not fit otherwise.
+"""Which states a change drops with its user's permission, so that fragments fit that otherwise would not.
 
 Problem: a window becomes longer, or a key is added. The state was made with the old one, so the fragment
 cannot continue with it. Often the user does not need the state any more.
