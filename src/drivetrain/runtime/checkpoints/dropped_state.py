@@ -114,7 +114,9 @@ class DroppedState:
                     place.mkdir(parents=True)
                     shutil.copyfile(snapshot, place / f"{after + 1}.zip")
         _mark(self._made).write(msgspec.json.encode(Dropped(version, after, newest_ms)))
-        self._publish(self._emptied, CrashPoint.STATE_EMPTIED)
+        self._publish(self._emptied)
+        reached(CrashPoint.STATE_EMPTIED)
+        self.settle()
 
     def restore(self, changes: Path | None) -> None:
         """Put a checkpoint with the former state in place; `changes` is Spark's file of no changes.
@@ -133,7 +135,9 @@ class DroppedState:
                 for store in _stores(self._made / _STATE):
                     for batch in range(known.after + 1, last + 1):
                         shutil.copyfile(changes, store / f"{batch + 1}.changelog")
-        self._publish(self._restored, CrashPoint.STATE_RESTORED)
+        self._publish(self._restored)
+        reached(CrashPoint.STATE_RESTORED)
+        self.settle()
 
     def settle(self) -> None:
         """Complete what was decided, and delete what was not."""
@@ -166,7 +170,7 @@ class DroppedState:
             else:
                 _linked(str(path), str(self._made / path.name))
 
-    def _publish(self, name: Path, point: CrashPoint) -> None:
+    def _publish(self, name: Path) -> None:
         with writing("the fragment's checkpoint", name, if_full=_IF_FULL):
             for path, _, files in os.walk(self._made):
                 for file in files:
@@ -174,8 +178,6 @@ class DroppedState:
                         sync(Path(path) / file)
                 sync(path)
             publish_directory(self._made, name)
-        reached(point)
-        self.settle()
 
 
 def settle_checkpoints(fragments: Path) -> None:
