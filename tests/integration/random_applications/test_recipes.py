@@ -132,7 +132,8 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
 def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
     others = {CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED}
     divisions = {CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION}
-    elsewhere = {*TRANSACTION_POINTS, *OF_CHANGES, *others, *divisions}
+    dropped = {CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED}
+    elsewhere = {*TRANSACTION_POINTS, *OF_CHANGES, *others, *divisions, *dropped}
     assert {*KILLED_POINTS} | elsewhere == {*CrashPoint}
     assert not {*KILLED_POINTS} & elsewhere
     known = [killed_recipe_of(seed) for seed in range(60)]
