@@ -14,14 +14,16 @@ SETTLE_S = 5
 
 
 def insert(tables, version, savepoint):
-    tables.get_config().set("execution.state-recovery.path", savepoint or "")
+    if savepoint is not None:
+        tables.get_config().set("execution.state-recovery.path", savepoint)
+        tables.get_config().set("execution.state-recovery.ignore-unclaimed-state", "true")
     return tables.execute_sql(
         f"INSERT INTO printed SELECT n FROM numbers WHERE n IS NOT NULL OR n > {version}"
     ).get_job_client()
 
 
 def main():
-    from pyflink.datastream.checkpoint_config import SavepointFormatType
+    from pyflink.java_gateway import get_gateway
     from pyflink.table import EnvironmentSettings, TableEnvironment
 
     given = json.loads(sys.argv[1])
@@ -34,12 +36,14 @@ def main():
         f"'rows-per-second' = '{given['rate_per_s']}')"
     )
     tables.execute_sql("CREATE TABLE printed (n BIGINT) WITH ('connector' = 'print')")
+    canonical = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
     job = insert(tables, 1, None)
     for version in range(2, given["changes"] + 2):
         time.sleep(SETTLE_S)
         print("stopping", flush=True)
         place = f"file://{given['work']}/savepoints"
-        savepoint = job.stop_with_savepoint(False, place, SavepointFormatType.CANONICAL).result()
+        # PyFlink's own method lacks the format, without which Flink 2 has no such method.
+        savepoint = job._j_job_client.stopWithSavepoint(False, place, canonical).get()
         job = insert(tables, version, savepoint)
         while job.get_job_status().result().name != "RUNNING":
             time.sleep(0.01)
