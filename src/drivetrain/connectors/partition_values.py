@@ -30,7 +30,8 @@ from drivetrain.api.partition_names import PartitionName, field_name, partition_
 from drivetrain.errors import OutputError
 from drivetrain.spark.session.spark_text import quoted
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""The value of null in the name of a partition's directory."""
 _INSTANT = "%Y-%m-%d %H:%M:%S.%f"
 _UNIX_YEAR = 1970
 _MICROS_PER_HOUR = 3_600_000_000
@@ -132,7 +133,7 @@ def folder_of(partition: Mapping[str, str | None]) -> str:
     Some readers take the values from it, not from the log.
     """
     return "/".join(
-        f"{quote(field_name(declared), safe='')}={_NULL if not text else quote(text, safe='')}"
+        f"{quote(field_name(declared), safe='')}={NULL_FOLDER if not text else quote(text, safe='')}"
         for declared, text in partition.items()
     )
 

@@ -21,13 +21,11 @@ REASONS = {
     "drivetrain.console.access.audit": "an append-only log moves to its second file",
     "drivetrain.console.past.history_file": "a damaged file is put aside",
     "drivetrain.runtime.channel.files": "the local half of stores, which refuses taken names",
-    "drivetrain.runtime.checkpoints.divided_state": "links to files that Spark never changes",
-    "drivetrain.runtime.checkpoints.dropped_state": "links to files that Spark never changes",
+    "drivetrain.runtime.checkpoints.linked_copy": "links to files that Spark never changes",
     "drivetrain.runtime.checkpoints.snapshots": "links to files that are synced",
     "drivetrain.runtime.control_socket": "a socket, which a restart makes again",
     "drivetrain.runtime.temporary_folders": "a lock that must not follow links",
     "drivetrain.spark.session.class_archive": "classes that Java checks and the next start writes again",
-    "drivetrain.spark.repair.rerun_batch": "a copy of a checkpoint, which every repair makes again",
 }
 
 _OF_OS = {"replace", "rename", "renames", "link", "fsync", "fdatasync"}

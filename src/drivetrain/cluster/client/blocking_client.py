@@ -192,8 +192,7 @@ class BlockingClient:
         spec = self.application(app).spec
         known = {**spec.config, **spec.settings, **(sets or {})}
         submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
-        drops = tuple(drop_state)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state))
         return self._ended(app, self.begin_update(app, submission, 0, options), timeout)
 
     def roll_back(
@@ -208,8 +207,7 @@ class BlockingClient:
     ) -> int:
         """Change an application back to a version (None: the one before); returns and raises as `update`."""
         wanted = self.versions(app).record.follows if number is None else number
-        drops = tuple(drop_state)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state))
         return self._ended(app, self.begin_rollback(app, wanted, 0, options), timeout)
 
     def attach(
@@ -234,8 +232,7 @@ class BlockingClient:
     ) -> int:
         """Put what the function `replace` in `file` returns in place of a processor, as `update`."""
         edit = replace_edit(file, processor, directory=directory)
-        drops = tuple(drop_state)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state))
         return self._ended(app, self.begin_edit(app, edit, 0, options), timeout)
 
     def remove(

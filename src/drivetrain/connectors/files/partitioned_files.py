@@ -42,13 +42,12 @@ from drivetrain.connectors.files.output_ownership import (
     refusals_named,
 )
 from drivetrain.connectors.files.staging import Target
-from drivetrain.connectors.partition_values import runs, sorted_table
+from drivetrain.connectors.partition_values import NULL_FOLDER, runs, sorted_table
 from drivetrain.durable import sync
 from drivetrain.errors import OutputError
 from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.whole_files import is_local, publish_file, staging_files, staging_folder
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _NAME_BYTES = 255
 _OPEN_FILES = 200
@@ -222,7 +221,7 @@ class _Writers:
 def _folder(values: dict[str, str | None]) -> str:
     """The directory of a partition, relative to the sink's; an empty text is null there, as in Spark."""
     return "/".join(
-        f"{_escaped(column)}={_escaped(text) if text else _NULL}" for column, text in values.items()
+        f"{_escaped(column)}={_escaped(text) if text else NULL_FOLDER}" for column, text in values.items()
     )
 
 

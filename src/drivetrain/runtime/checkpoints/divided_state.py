@@ -26,14 +26,13 @@ Called by `spark.run.scaling`, and by `dropped_state` before an application begi
 
 from __future__ import annotations
 
-import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.durable import publish_directory, sync, writing
+from drivetrain.runtime.checkpoints.linked_copy import link_directory, publish_copy
 
 DIRECTORY: Final = "divided"
 _IF_FULL: Final = "make room: the fragment continues with the partitions that it had; then scale it again"
@@ -59,7 +58,7 @@ class DividedState:
         """
         shutil.rmtree(self._place, ignore_errors=True)
         with writing("a copy of the fragment's checkpoint", self._made, if_full=_IF_FULL):
-            shutil.copytree(self._checkpoint, self._made, copy_function=_linked, ignore=_unfinished)
+            link_directory(self._checkpoint, self._made)
             for path in (self._made / "offsets").iterdir():
                 if path.name.isdigit() and int(path.name) > batch_id:
                     path.unlink()
@@ -69,13 +68,7 @@ class DividedState:
     def put_in_place(self) -> None:
         """Put the copy in the place of the checkpoint; raises DiskFullError and OutputError."""
         with writing("the fragment's checkpoint", self._whole, if_full=_IF_FULL):
-            for path, _, names in os.walk(self._made):
-                for name in names:
-                    file = Path(path) / name
-                    if file.stat().st_nlink == 1:  # the others are of the checkpoint
-                        sync(file)
-                sync(path)
-            publish_directory(self._made, self._whole)
+            publish_copy(self._made, self._whole)
         reached(CrashPoint.AFTER_DIVISION)
         self.settle()
 
@@ -101,16 +94,3 @@ def settle_all(fragments: Path) -> None:
     """Settle the divisions of all fragments, whose directories are in `fragments`."""
     for place in fragments.glob(f"*/{DIRECTORY}"):
         DividedState(place.parent).settle()
-
-
-def _linked(file: str, link: str) -> None:
-    with suppress(FileNotFoundError):
-        try:
-            os.link(file, link)
-        except OSError:  # a file system without links
-            shutil.copy2(file, link)
-
-
-def _unfinished(_directory: str, names: list[str]) -> list[str]:
-    """Files that a crash kept Spark from finishing; checksums, which also begin with a dot, are kept."""
-    return [name for name in names if name.startswith(".") and ".tmp" in name]

@@ -31,18 +31,17 @@ done.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from drivetrain.crash_points import CrashPoint, reached
-from drivetrain.durable import publish_directory, sync, writing
+from drivetrain.durable import publish_directory, writing
 from drivetrain.runtime.checkpoints.divided_state import settle_all
+from drivetrain.runtime.checkpoints.linked_copy import link_directory, link_file, publish_copy
 from drivetrain.runtime.checkpoints.state_partitions import newest_commit, state_partitions
 from drivetrain.runtime.durable_file import DurableFile
 
@@ -128,9 +127,9 @@ class DroppedState:
         with writing("a copy of the fragment's checkpoint", self._made, if_full=_IF_FULL):
             self._copy(self._checkpoint, without={_STATE, _MARK})
             if (self._before / _STATE).is_dir():
-                shutil.copytree(self._before / _STATE, self._made / _STATE, copy_function=_linked)
+                link_directory(self._before / _STATE, self._made / _STATE)
             if _mark(self._before).path.exists():
-                _linked(str(_mark(self._before).path), str(_mark(self._made).path))
+                link_file(_mark(self._before).path, _mark(self._made).path)
             if known is not None and changes is not None:
                 for store in _stores(self._made / _STATE):
                     for batch in range(known.after + 1, last + 1):
@@ -166,18 +165,13 @@ class DroppedState:
             if path.name in without:
                 continue
             if path.is_dir():
-                shutil.copytree(path, self._made / path.name, copy_function=_linked, ignore=_unfinished)
+                link_directory(path, self._made / path.name)
             else:
-                _linked(str(path), str(self._made / path.name))
+                link_file(path, self._made / path.name)
 
     def _publish(self, name: Path) -> None:
         with writing("the fragment's checkpoint", name, if_full=_IF_FULL):
-            for path, _, files in os.walk(self._made):
-                for file in files:
-                    if (Path(path) / file).stat().st_nlink == 1:  # the others are of a checkpoint
-                        sync(Path(path) / file)
-                sync(path)
-            publish_directory(self._made, name)
+            publish_copy(self._made, name)
 
 
 def settle_checkpoints(fragments: Path) -> None:
@@ -206,16 +200,3 @@ def _stores(state: Path) -> list[Path]:
     """The directories with the files of a state, of each partition."""
     found = {path.parent for ending in ("zip", "changelog") for path in state.rglob(f"*.{ending}")}
     return sorted(found)
-
-
-def _linked(file: str, link: str) -> None:
-    with suppress(FileNotFoundError):  # Spark deletes old ones
-        try:
-            os.link(file, link)
-        except OSError:  # a file system without links
-            shutil.copy2(file, link)
-
-
-def _unfinished(_directory: str, names: list[str]) -> list[str]:
-    """Files that a crash kept Spark from finishing; checksums, which also begin with a dot, are kept."""
-    return [name for name in names if name.startswith(".") and ".tmp" in name]

@@ -41,6 +41,7 @@ from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.channel.segments import REMADE
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.linked_copy import link_file
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import BatchFailedError
@@ -172,17 +173,9 @@ def cut_back(checkpoint: Path, target: Path, batch_id: int, *, with_state: bool 
             into.mkdir(parents=True)
             for name in names:
                 if not name.startswith(".") and not _is_later(name, newest):
-                    _link(Path(path) / name, into / name)
+                    link_file(Path(path) / name, into / name)
 
 
 def _is_later(name: str, newest: int | None) -> bool:
     version = _VERSIONED.fullmatch(name)
     return newest is not None and version is not None and int(version[1]) > newest
-
-
-def _link(file: Path, link: Path) -> None:
-    with suppress(FileNotFoundError):  # an old file, just deleted
-        try:
-            os.link(file, link)
-        except OSError:
-            shutil.copy(file, link)
