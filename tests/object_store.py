@@ -9,8 +9,6 @@ not: of 12 writers that know the same tag, two or three succeed in a quarter of 
 
 from __future__ import annotations
 
-import ctypes
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +20,7 @@ from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.session.jars import cached, fetch
 from drivetrain.spark.session.java import java_program
 from free_ports import free_port
+from server_process import DIE_WITH_PARENT
 
 PINS = {
     "org.gaul:s3proxy:4.1.0:jar-with-dependencies": (
@@ -65,11 +64,10 @@ class S3Server:
         options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         with (self.directory / "log.txt").open("ab") as log:
             self._process = subprocess.Popen(
-                [java, *options, "-jar", str(jar), "--properties", str(properties)],
+                [*DIE_WITH_PARENT, java, *options, "-jar", str(jar), "--properties", str(properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent,
             )
         deadline = time.monotonic() + START_S
         while not self._answers():
@@ -124,10 +122,6 @@ class S3Server:
         except OSError:
             return False
         return True
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 if __name__ == "__main__":

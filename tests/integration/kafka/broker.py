@@ -11,7 +11,6 @@ started by hand. So one that was killed is started again on the same port with t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import signal
@@ -127,13 +126,13 @@ class Broker:
     def start(self, *, outlive: bool = False) -> Broker:
         """Start it, and wait until it answers. With `outlive` it goes on when this process ends."""
         with (self.directory / "log.txt").open("ab") as log:
+            command = _command("kafka.Kafka", str(self._properties))
             self._process = subprocess.Popen(
-                _command("kafka.Kafka", str(self._properties)),
+                command if outlive else [*_die_with_parent(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=outlive,
-                preexec_fn=None if outlive else _die_with_parent,
             )
         deadline = time.monotonic() + START_S
         while not self.answers():
@@ -247,16 +246,23 @@ def _command(*arguments: str) -> list[str]:
     return [java, *_JAVA, "-cp", ":".join(map(str, broker_jars())), *arguments]
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 def _free_port() -> int:
     return _free_ports(1)[0]
 
 
-def _free_ports(count: int) -> list[int]:
+def _die_with_parent() -> tuple[str, ...]:
+    _find_modules_of_tests()
+    from server_process import DIE_WITH_PARENT
+
+    return DIE_WITH_PARENT
+
+
+def _find_modules_of_tests() -> None:
     sys.path.append(str(Path(__file__).parents[2]))  # scripts and benchmarks use this module too
+
+
+def _free_ports(count: int) -> list[int]:
+    _find_modules_of_tests()
     from free_ports import free_port
 
     return [free_port() for _ in range(count)]

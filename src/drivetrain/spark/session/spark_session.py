@@ -39,6 +39,7 @@ from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.runtime.usable_cores import usable_cores
 from drivetrain.spark.session import local_files
 from drivetrain.spark.session.class_archive import java_options
+from drivetrain.spark.session.forked_children import close_connections_only_here
 from drivetrain.spark.session.java import java_program
 from drivetrain.spark.session.java_classes import java_class, remember_classes
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
@@ -174,6 +175,7 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
         require_connector(spark)
     for name in _QUERY_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
+    close_connections_only_here()
     if active is None:
         filter_lost_java(spark)
     for variable, value in _RUNNER_ENVIRONMENT.items():
