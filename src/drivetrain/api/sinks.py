@@ -43,6 +43,8 @@ from drivetrain.api.iceberg_sink import IcebergSink as IcebergSink
 from drivetrain.api.iceberg_sink import iceberg as iceberg
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka
+from drivetrain.api.mysql_sink import MysqlSink as MysqlSink
+from drivetrain.api.mysql_sink import mysql as mysql
 from drivetrain.api.other_words import SINK_WORDS
 from drivetrain.api.spelling import names_of_module
 from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
@@ -60,6 +62,7 @@ __all__ = [
     "IcebergSink",
     "KafkaSink",
     "MemorySink",
+    "MysqlSink",
     "NullSink",
     "PostgresqlSink",
     "Roll",
@@ -75,6 +78,7 @@ __all__ = [
     "json",
     "kafka",
     "memory",
+    "mysql",
     "none",
     "parquet",
     "postgresql",
@@ -154,6 +158,7 @@ Sink: TypeAlias = (
     | KafkaSink
     | SqliteSink
     | PostgresqlSink
+    | MysqlSink
     | DeltaSink
     | IcebergSink
     | CustomSink
