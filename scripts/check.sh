@@ -74,7 +74,7 @@ case $kind in
     ;;
   *)
     side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports"
-    tests "unit and simulation" 2 tests/simulation tests/unit
+    tests "unit and simulation" 3 tests/simulation tests/unit
     if [ "$kind" = all ]; then
       # Brokers, browsers and clusters are waited for: a third process uses the cores meanwhile.
       tests "integration and browser" 3 tests/integration tests/browser

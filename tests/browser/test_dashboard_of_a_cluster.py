@@ -116,6 +116,7 @@ def test_the_page_names_the_sink_that_is_slow(dashboard: Dashboard, app: str) ->
     assert dashboard.hosts() == {dashboard.address}
 
 
+@pytest.mark.nightly("unit tests reach all that it reaches")
 def test_logs_of_its_processes_are_followed(dashboard: Dashboard, app: str) -> None:
     dashboard.open(f"/apps/{app}/logs")
     dashboard.wait_for(".log .row")
@@ -157,6 +158,7 @@ def test_a_console_that_dies_leaves_the_page_with_its_age_and_comes_back(
     dashboard.wait_for("[aria-label=Fragments] tbody th", "daily")
 
 
+@pytest.mark.nightly("unit tests reach all that it reaches")
 def test_once_the_sink_writes_the_page_says_that_nothing_is_wrong(
     dashboard: Dashboard, cluster: WholeCluster, app: str
 ) -> None:
@@ -166,6 +168,7 @@ def test_once_the_sink_writes_the_page_says_that_nothing_is_wrong(
     dashboard.wait_for(".verdict .sentence", "nothing is wrong")
 
 
+@pytest.mark.nightly("unit tests reach all that it reaches")
 def test_an_application_is_killed_from_its_page(
     dashboard: Dashboard, cluster: WholeCluster, app: str
 ) -> None:
@@ -178,6 +181,7 @@ def test_an_application_is_killed_from_its_page(
     assert dashboard.complaints() == []
 
 
+@pytest.mark.nightly("test_changes_in_a_cluster reaches what it reaches")
 def test_workers_come_and_go_by_the_buttons_of_the_cluster_page(
     browser: Chrome, cluster: WholeCluster
 ) -> None:
@@ -209,6 +213,7 @@ def test_another_console_of_the_same_cluster_has_no_buttons_for_workers(dashboar
     assert dashboard.script("return document.querySelector('[aria-label^=Remove]')") is None
 
 
+@pytest.mark.nightly("unit tests reach all that it reaches")
 def test_a_custom_application_has_a_page_with_what_it_printed_and_none_of_streams(
     dashboard: Dashboard, cluster: WholeCluster
 ) -> None:

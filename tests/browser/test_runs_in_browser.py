@@ -132,6 +132,7 @@ def shown(browser: Chrome, address: dict[str, str]) -> Iterator[Dashboard]:
     assert made.complaints() == []
 
 
+@pytest.mark.nightly("test_console_of_a_run reaches what it reaches")
 def test_a_run_is_shown_without_what_only_a_cluster_has(shown: Dashboard, run: Run) -> None:
     shown.open("/")
     shown.wait_for("table a", run.rundir.app_id)
@@ -163,6 +164,7 @@ def test_an_upload_shows_what_it_changes_in_colour_and_changes_the_run(shown: Da
     assert run.state.version == 2
 
 
+@pytest.mark.nightly("test_subscriptions reaches what it reaches")
 def test_a_run_that_ends_keeps_its_end_on_the_page(shown: Dashboard, run: Run) -> None:
     shown.open(f"/apps/{run.rundir.app_id}")
     shown.click("button", "Stop")

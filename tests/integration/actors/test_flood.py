@@ -46,6 +46,7 @@ class Flood:
                 held.popleft().transport.abort()
 
 
+@pytest.mark.nightly("test_tls reaches what it reaches")
 @pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
 def test_an_exchange_goes_on_beside_a_flood_and_others_can_join(is_encrypted: bool, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")

@@ -61,6 +61,7 @@ def test_a_new_process_at_the_same_address_is_another_life(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_frozen_process_is_declared_dead_and_comes_back_without_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
         async with system() as here, child(tmp_path) as other:
@@ -87,6 +88,7 @@ def test_a_frozen_process_is_declared_dead_and_comes_back_without_a_restart(tmp_
     asyncio.run(main())
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_process_that_freezes_for_less_than_the_pause_is_not_declared_dead(tmp_path: Path) -> None:
     async def main() -> None:
         async with system(heartbeat_pause_ms=3_000) as here, child(tmp_path) as other:

@@ -160,6 +160,7 @@ def test_a_message_without_event_time_is_refused(spark: SparkSession, tmp_path: 
     assert store.length() == 0
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_batch_that_failed_behind_its_append_runs_again_and_adds_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

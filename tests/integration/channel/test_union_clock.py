@@ -118,6 +118,7 @@ def test_all_windows_fire_after_the_final_clock_and_equal_batch_across_a_restart
         query.stop()
 
 
+@pytest.mark.nightly("test_figures reaches what it reaches")
 def test_the_published_clock_alone_fires_windows_of_an_idle_source(
     spark: SparkSession, tmp_path: Path
 ) -> None:

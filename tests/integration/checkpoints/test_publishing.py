@@ -49,6 +49,7 @@ def application(path: Path, **how: Any) -> Application:
     return app
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_database_that_is_locked_costs_time_and_nothing_else(drive: Harness) -> None:
     path = drive.directory / "out.db"
     locker = Locker(path, span_s=3)
@@ -79,6 +80,7 @@ def test_a_table_that_takes_no_such_rows_ends_the_run_and_shows_no_part_of_them(
         assert connection.execute("select count(distinct id), count(*) from ids").fetchall() == [(ROWS, ROWS)]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_switched_off_each_batch_is_shown_by_itself(drive: Harness) -> None:
     path = drive.directory / "out.db"
     drive.run(application(path), checkpoint__mode="off", run__max_batch_rows="50")
@@ -101,6 +103,7 @@ class StopAfterBatches:
         return self.left <= 0
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_what_waits_when_checkpoints_are_switched_off_is_shown(drive: Harness) -> None:
     path = drive.directory / "out.db"
     keys = {"run__max_batch_rows": "20"}

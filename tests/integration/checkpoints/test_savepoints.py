@@ -139,6 +139,7 @@ def test_without_checkpoints_too_a_savepoint_of_a_running_application_goes_on_el
     goes_on_elsewhere(drive, saved_while_running(drive, "off"), "off")
 
 
+@pytest.mark.nightly("test_lost_machine reaches what it reaches")
 def test_an_application_that_was_stopped_goes_on_where_it_was_in_the_same_outputs(
     saved: Saved, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_another_graph_is_refused_and_what_differs_is_named(drive: Harness, save
     assert "short" in str(refused.value.expected)
 
 
+@pytest.mark.nightly("test_restore reaches what it reaches")
 def test_an_application_that_has_a_state_does_not_take_another(drive: Harness, saved: Saved) -> None:
     app = chained(drive.out("new"), None)
     drive.run(app)
@@ -244,6 +246,7 @@ savepoint("chained", Path(sys.argv[2]), Config.load(None, {}, {"state.dir": sys.
 """
 
 
+@pytest.mark.nightly("test_lost_machine reaches what it reaches")
 @pytest.mark.parametrize("step", [1, 4, -1])
 def test_who_is_killed_while_writing_leaves_no_savepoint(saved: Saved, tmp_path: Path, step: int) -> None:
     place = tmp_path / "saved"

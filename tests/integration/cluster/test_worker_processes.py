@@ -161,6 +161,7 @@ def test_the_death_of_a_child_is_told_and_its_slots_are_free(tmp_path: Path) -> 
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_stopping_a_process_ends_its_descendants_wherever_they_went(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         before = {process.pid for process in sleepers(set())}
@@ -199,6 +200,7 @@ def test_the_end_of_a_worker_leaves_no_process(tmp_path: Path, number: signal.Si
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_worker_cleans_up_what_a_dead_one_left_and_kills_nobody_else(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         # Its guard dies with it, and the process does not care for its parent: only the next worker is left.

@@ -349,6 +349,7 @@ def test_a_function_that_raises_is_told_with_its_own_traceback_and_message(
     assert "site-packages" not in screen
 
 
+@pytest.mark.nightly("test_secrets reaches what it reaches")
 def test_a_run_whose_function_was_corrected_goes_on(drive: Harness) -> None:
     def build(function: Callable[[Any], int]) -> Application:
         app = Application("corrected")

@@ -64,6 +64,7 @@ def test_many_batches_become_one_file_at_the_end_and_every_bad_line_is_kept_once
     assert sum(store.messages for store in stores) == FILES
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_file_that_is_old_enough_is_shown_though_nothing_more_comes(drive: Harness) -> None:
     given(drive.directory)
     out = drive.directory / "silent"

@@ -26,6 +26,7 @@ def class_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_the_compiled_class_gives_files_the_modes_that_hadoop_gives_them(
     spark: SparkSession, class_path: Path, tmp_path: Path
 ) -> None:

@@ -263,6 +263,7 @@ def test_the_console_reads_the_same_states_in_a_process_with_limits(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_state_that_is_declared_in_another_way_does_not_take_over_what_is_kept(drive: Harness) -> None:
     class Counts(PersistentTask[Any, Any]):
         key = "key"
@@ -363,6 +364,7 @@ def run_again(drive: Harness, app: Application) -> None:
     drive.run(app)
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_task_that_looks_at_every_message_sees_the_state_of_its_key(drive: Harness) -> None:
     class Running(PersistentTask[Any, tuple[str, float]]):
         key = ("key",)

@@ -113,6 +113,7 @@ def test_a_failing_function_stops_the_application_with_its_message_and_traceback
     assert drive.rows() == []
 
 
+@pytest.mark.nightly("test_persistent_tasks reaches what it reaches")
 def test_dead_letters_hold_what_failed_and_the_rest_goes_on(drive: Harness) -> None:
     def parse(text: str) -> int:
         return int(text)
@@ -149,6 +150,7 @@ def test_a_parameter_that_does_not_fit_its_input_is_refused_before_anything_runs
         drive.run(app)
 
 
+@pytest.mark.nightly("test_counting_functions reaches what it reaches")
 def test_column_functions_take_columns_by_name(drive: Harness) -> None:
     def kmh(metres: int, seconds: int) -> float:
         return metres / seconds * 3.6

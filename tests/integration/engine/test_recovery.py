@@ -129,6 +129,7 @@ def test_a_run_killed_again_and_again_ends_with_the_output_of_an_undisturbed_one
     assert tenth == sum(1 for _, _, n in data if n % 10 == 0)
 
 
+@pytest.mark.nightly("test_windows reaches what it reaches")
 def test_running_a_finished_application_again_does_nothing_and_fresh_starts_over(drive: Harness) -> None:
     data = rows(200)
 
@@ -191,6 +192,7 @@ def test_a_stopped_run_goes_on_where_it_stopped(drive: Harness) -> None:
     assert found == wanted(data)
 
 
+@pytest.mark.nightly("test_windows reaches what it reaches")
 def test_a_start_that_was_killed_within_its_first_write_to_sparks_log_goes_on(drive: Harness) -> None:
     data = rows(100)
     app = Application("first")

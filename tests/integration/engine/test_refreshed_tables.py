@@ -34,6 +34,7 @@ def write(path: Path, version: int) -> None:
         csv.writer(file).writerows([["key", "version"], ["k", version]])
 
 
+@pytest.mark.nightly("test_guarantee_loss reaches what it reaches")
 def test_each_batch_sees_the_rows_that_are_the_newest_when_it_begins(drive: Harness) -> None:
     path, seen = drive.directory / "versions.csv", {}
     write(path, 0)

@@ -21,6 +21,7 @@ SCHEMA = "ts timestamp, key string, n bigint"
 TYPES = (pa.timestamp("us", "UTC"), pa.string(), pa.int64())
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
     with open(tmp_path / "names.csv", "w") as file:
         csv.writer(file).writerows([["key", "name"], ["a", "Alpha"], ["b", "Beta"]])

@@ -155,6 +155,7 @@ class Count(Task[str, tuple[str, int]]):
         yield from self.counts.items()
 
 
+@pytest.mark.nightly("test_outputs_of_tasks reaches what it reaches")
 def test_the_low_level_graph_runs_what_is_connected(drive: Harness) -> None:
     app = Application("low-level")
     read = Processor(sources.items(["a b a", "b c"], schema="value string"))
@@ -184,6 +185,7 @@ class Closing(Task[Any, str]):
         yield "end"
 
 
+@pytest.mark.nightly("test_persistent_tasks reaches what it reaches")
 def test_a_stateless_task_in_front_of_a_window_hears_the_end(drive: Harness) -> None:
     app = Application("closing")
     keys = events(app, ROWS[:20], SCHEMA).process(Closing, returns=str)

@@ -143,6 +143,7 @@ def test_a_running_application_refuses_another_version_of_a_task(drive: Harness)
     running.wait()
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_an_application_continues_from_a_savepoint_with_a_newer_version_of_a_task(drive: Harness) -> None:
     made, config = events(3), {"checkpoint__mode": "on", "checkpoint__interval": "100 ms"}
     left = [4]

@@ -186,6 +186,7 @@ def test_built_in_aggregations_agree_with_python(drive: Harness) -> None:
     assert row["often"][0]["count"] == 100
 
 
+@pytest.mark.nightly("test_sql_over_streams reaches what it reaches")
 def test_state_and_counts_advance_though_spark_could_leave_out_what_no_output_needs(
     drive: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:

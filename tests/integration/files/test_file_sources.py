@@ -74,6 +74,7 @@ def arrive(path: Path, text: str) -> None:
     os.rename(hidden, path)
 
 
+@pytest.mark.nightly("test_random_applications reaches what it reaches")
 @pytest.mark.parametrize("kind", ["text", "csv", "jsonl", "parquet"])
 def test_bounded_files_are_read_to_their_end_in_limited_batches(
     spark: SparkSession, tmp_path: Path, kind: str
@@ -284,6 +285,7 @@ def test_the_generator_makes_the_same_rows_on_every_run(spark: SparkSession, tmp
     assert (first.all[2]["ts"] - first.all[0]["ts"]).total_seconds() == 0.001
 
 
+@pytest.mark.nightly("test_lost_machine reaches what it reaches")
 def test_a_generator_with_a_rate_is_paced_and_ends(spark: SparkSession, tmp_path: Path) -> None:
     opened = open_source(sources.generate(rows=300, rate_per_s=200.0), context(spark, tmp_path))
     batches = Batches()

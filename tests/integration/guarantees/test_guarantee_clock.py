@@ -249,6 +249,7 @@ def two_inputs(drive: Harness, ahead: Lines, behind: Lines, shape: str) -> Appli
     return app
 
 
+@pytest.mark.nightly("test_random_applications reaches what it reaches")
 @pytest.mark.parametrize(
     "shape", [FUSED, pytest.param("two fragments", marks=AT_NIGHT), "a channel and a source"]
 )

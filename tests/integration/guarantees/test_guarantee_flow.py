@@ -159,6 +159,7 @@ def test_a_channel_that_may_keep_no_more_fails_loudly_when_it_is_to(drive: Harne
     assert "messages" in str(raised.value.got)
 
 
+@pytest.mark.nightly("test_persistent_tasks reaches what it reaches")
 def test_a_batch_takes_no_more_of_a_source_than_it_may_in_messages_and_bytes(drive: Harness) -> None:
     lines = [f'{{"n": "{n}"}}' for n in range(1_000, 2_000)]
     for number in range(10):

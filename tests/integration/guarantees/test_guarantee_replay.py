@@ -184,6 +184,7 @@ def test_a_store_without_event_time_is_replayed_by_arrival(drive: Harness) -> No
     assert published(drive.out(), 3) == []
 
 
+@pytest.mark.nightly("test_restore reaches what it reaches")
 def test_the_generator_begins_with_the_first_row_of_the_replay(drive: Harness) -> None:
     def build() -> Application:
         app = Application("generated")

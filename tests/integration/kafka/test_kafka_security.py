@@ -88,6 +88,7 @@ def test_source_and_sinks_are_let_in_by_tls_and_the_password_is_in_no_text_and_n
     assert holds(tmp_path, SECRET) == []
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 @pytest.mark.usefixtures("spark")
 def test_source_and_sinks_are_let_in_by_options_of_their_own(
     guarded: Broker, secured: Secured, topic: str, tmp_path: Path

@@ -59,6 +59,7 @@ def killed(process: subprocess.Popen[bytes]) -> None:
     process.wait(30)
 
 
+@pytest.mark.nightly("test_kafka_sink_once reaches what it reaches")
 def test_commits_killed_at_random_moments_happen_once(broker: Broker, topic: str, tmp_path: Path) -> None:
     batches, size = 40 * COMMIT_KILLS, 250
     broker.create(topic, 3)

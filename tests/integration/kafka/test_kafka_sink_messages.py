@@ -55,6 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_topic, "REACH_S", 2.0)
 
 
+@pytest.mark.nightly("test_kafka_security reaches what it reaches")
 @ONCE_AT_NIGHT
 def test_all_columns_are_one_json_object_and_a_null_value_is_a_tombstone(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any
@@ -100,6 +101,7 @@ def test_key_value_headers_partition_and_topic_are_columns_or_expressions(
     assert messages(broker, topic)[-1].headers() == [("of", b'{"a":1}'), ("n", b"2")]
 
 
+@pytest.mark.nightly("test_kafka_security reaches what it reaches")
 def test_both_ways_send_a_key_to_the_same_partition_as_kafkas_own_clients_do(
     spark: SparkSession, broker: Broker, topic: str, opened: Any
 ) -> None:
@@ -125,6 +127,7 @@ def test_round_robin_spreads_evenly(
     assert [found.count(p) for p in range(4)] == [100] * 4
 
 
+@pytest.mark.nightly("test_kafka_security reaches what it reaches")
 @BOTH
 def test_messages_of_one_byte_and_of_five_megabytes(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any
@@ -267,6 +270,7 @@ def test_brokers_that_do_not_answer_are_told_in_time_and_no_secret_is(
         opened(sinks.kafka(broker.bootstrap, topic, guarantee=guarantee, options={"no.such": "x"})).validate()
 
 
+@pytest.mark.nightly("test_kafka_sink_once reaches what it reaches")
 def test_a_large_batch_is_written_by_the_tasks_and_sent_whole(
     spark: SparkSession,
     broker: Broker,
@@ -284,6 +288,7 @@ def test_a_large_batch_is_written_by_the_tasks_and_sent_whole(
     assert not list((tmp_path / "s" / "outbox").rglob("*.arrow"))
 
 
+@pytest.mark.nightly("test_kafka_security reaches what it reaches")
 @BOTH
 def test_a_batch_without_rows_sends_nothing_and_ends(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any

@@ -43,6 +43,7 @@ def rows(spark: SparkSession, *numbers: int) -> DataFrame:
     return spark.createDataFrame([(str(n),) for n in numbers], "v string")
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_batch_that_comes_again_adds_nothing_also_after_a_restart(
     spark: SparkSession, broker: Broker, topic: str, again: OpenAgain
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_batch_that_comes_again_adds_nothing_also_after_a_restart(
     assert sorted(values(broker, topic)) == ["1", "2", "3"]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_crash_between_commit_and_note_is_resolved_by_the_mark_in_kafka(
     spark: SparkSession, broker: Broker, topic: str, again: OpenAgain, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_process_that_was_taken_for_dead_cannot_publish_any_more(
     assert sorted(values(broker, topic)) == ["1", "2", "3"]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_transaction_that_a_dead_process_left_open_does_not_keep_the_next_one_from_starting(
     spark: SparkSession, broker: Broker, topic: str, again: OpenAgain
 ) -> None:
@@ -202,6 +205,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
     assert sorted(map(int, values(mortal, topic))) == list(range(-1, 60_001))
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_transaction_that_lasts_too_long_is_told_as_that(
     spark: SparkSession, mortal: Broker, topic: str, again: OpenAgain
 ) -> None:

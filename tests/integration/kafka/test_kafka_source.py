@@ -31,6 +31,7 @@ def runs(spark: SparkSession, broker: Broker, tmp_path: Path) -> KafkaRun:
     return KafkaRun(broker, tmp_path)
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_everything_of_a_message_is_delivered_of_one_byte_and_of_five_megabytes(
     runs: KafkaRun, topic: str
 ) -> None:
@@ -156,6 +157,7 @@ def test_avro_and_protobuf_messages_become_columns_and_poison_is_set_aside(
     assert rows == [{"seconds": 5, "nanos": 6, "offset": 0}]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_headers_of_confluents_serializers_are_skipped_and_what_has_none_is_set_aside(
     runs: KafkaRun, topic: str
 ) -> None:
@@ -219,6 +221,7 @@ def test_several_topics_and_those_that_come_to_match_a_pattern_are_read_and_cloc
     assert [numbers[a]["0"], numbers[a]["1"], numbers[b]["0"]] == [0, 1, 2]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_partition_that_is_added_before_the_end_is_behind_it(runs: KafkaRun, topic: str) -> None:
     """The end was fixed at the start, of the partitions there were."""
     runs.broker.create(topic)

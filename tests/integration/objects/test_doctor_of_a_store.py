@@ -14,6 +14,7 @@ from drivetrain.runtime.objects.obstore_store import ObstoreStore
 from object_store import S3Server
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_place_that_can_be_used_is_left_as_it_was(s3: S3Server) -> None:
     folder = s3.bucket("doctor-good")
     found = check_place("s3://doctor-good/shop", Config.load(None, {}, s3.sets()))

@@ -175,6 +175,7 @@ def counting(s3: S3Server) -> Iterator[FaultyStore]:
         yield proxy
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 @ONLY_DELTA
 def test_a_batch_costs_as_many_requests_as_the_guide_says(table: StoredTable, counting: FaultyStore) -> None:
     table.endpoint = counting.endpoint

@@ -60,6 +60,7 @@ def test_a_server_that_restarts_is_waited_for(server: PostgresServer, tmp_path: 
     assert server.run("select count(*) from ledger") == [(3,)]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_server_that_stays_away_is_told_and_the_batch_waits(server: PostgresServer, tmp_path: Path) -> None:
     writer = bank(server, tmp_path, timeout="1 s")
     stage(writer, 0, IDS)
@@ -166,6 +167,7 @@ def test_a_type_that_the_column_does_not_take_is_told_before_the_batch_is_kept(
     assert writer.prepared() == []
 
 
+@pytest.mark.nightly("test_sql_values reaches what it reaches")
 def test_what_the_server_does_by_default_does_not_matter(server: PostgresServer, tmp_path: Path) -> None:
     server.run("alter database postgres set default_transaction_isolation = 'serializable'")
     server.run("alter database postgres set synchronous_commit = 'off'")

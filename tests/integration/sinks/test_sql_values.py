@@ -84,6 +84,7 @@ def test_a_batch_without_rows_needs_nothing(spark: SparkSession, database: Any) 
     assert database.run("select count(*) from t") == [(0,)]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_large_batch_is_written_by_the_workers_in_its_order(
     spark: SparkSession, database: Any, mode: str, monkeypatch: pytest.MonkeyPatch

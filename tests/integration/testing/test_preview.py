@@ -77,6 +77,7 @@ def test_given_messages_take_the_place_of_a_source_that_can_be_read_only_once() 
             app.preview(stream)
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_list_is_a_sample_and_the_rest_of_the_graph_does_not_run() -> None:
     def never(amount: int) -> int:
         raise ValueError("must not run")

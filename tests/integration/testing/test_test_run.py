@@ -311,6 +311,7 @@ def test_a_date_that_is_none_is_an_error_of_its_row_and_column() -> None:
         assert [row["day"] for row in run.emitted("out")] == [dt.date(2026, 1, 1), dt.date(2026, 1, 2)]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_the_delivery_of_the_configuration_is_that_of_the_run() -> None:
     with TestRun(shop(), config={"run.delivery": "at most once"}) as run:
         assert run._run is not None

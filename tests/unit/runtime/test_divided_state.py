@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from failing_disk import failing
 
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import OutputError
@@ -44,22 +43,6 @@ class Engine:
     def divide(self, checkpoint: Path, partitions: int) -> Iterator[None]:
         yield
         _batch(checkpoint, 1, partitions)
-
-
-@contextmanager
-def failing(call: str, is_failing: Callable[[int], bool]) -> Iterator[list[int]]:
-    """The calls of `os.rename`, or of `os.fsync`, fail for which `is_failing` of their number is true."""
-    real, calls = getattr(os, call), [0]
-
-    def called(*given: Any, **named: Any) -> Any:
-        calls[0] += 1
-        if is_failing(calls[0] - 1):
-            raise OSError(5, "the disk fails")
-        return real(*given, **named)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, call, called)
-        yield calls
 
 
 def divide(own: Path) -> str | None:

@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from failing_disk import failing
 
+from drivetrain.errors import OutputError
 from drivetrain.runtime.checkpoints import dropped_state
 from drivetrain.runtime.checkpoints.dropped_state import Dropped, DroppedState, settle_checkpoints
 
@@ -166,6 +168,34 @@ def test_a_death_at_any_moment_leaves_one_state_or_the_other(
             break
     assert outcomes == {"lived", "old", "new"}
     assert dropped_state.DIRECTORY == "dropped"
+
+
+@pytest.mark.parametrize("way", ["drop", "restore"])
+@pytest.mark.parametrize("call", ["rename", "fsync"])
+def test_a_disk_that_fails_from_any_moment_on_leaves_one_state_which_the_next_process_makes_durable(
+    tmp_path: Path, files: tuple[Path, Path], way: str, call: str
+) -> None:
+    for first in range(100):
+        own = tmp_path / str(first) / "hourly"
+        checkpoint(own, 3)
+        former = content(own / "checkpoint")
+        if way == "restore":
+            DroppedState(own).drop(2, 7_000, files[0])
+        old = content(own / "checkpoint")
+        with failing(call, lambda n, first=first: n >= first) as calls, suppress(OutputError):
+            if way == "drop":
+                DroppedState(own).drop(2, 7_000, files[0])
+            else:
+                DroppedState(own).restore(None)
+        if calls[0] <= first:
+            break
+        with failing("fsync", lambda _: False) as synced:
+            settle_checkpoints(tmp_path / str(first))
+        assert synced[0] >= 1, "a name that may not be durable was taken for one that is"
+        now = content(own / "checkpoint")
+        assert now == old or (now == former if way == "restore" else DroppedState(own).read() is not None)
+        assert DroppedState(own).has_former == (DroppedState(own).read() is not None)
+    assert first >= 2
 
 
 def test_before_the_first_batch_there_is_nothing_to_empty(tmp_path: Path) -> None:

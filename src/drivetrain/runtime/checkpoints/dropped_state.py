@@ -39,7 +39,7 @@ from typing import Final
 import msgspec
 
 from drivetrain.crash_points import CrashPoint, reached
-from drivetrain.durable import publish_directory, writing
+from drivetrain.durable import publish_directory, sync, writing
 from drivetrain.runtime.checkpoints.divided_state import settle_all
 from drivetrain.runtime.checkpoints.linked_copy import link_directory, link_file, publish_copy
 from drivetrain.runtime.checkpoints.state_partitions import newest_commit, state_partitions
@@ -139,16 +139,21 @@ class DroppedState:
         self.settle()
 
     def settle(self) -> None:
-        """Complete what was decided, and delete what was not."""
+        """Complete what was decided, and delete what was not.
+
+        Raises DiskFullError and OutputError: then nobody may read the checkpoint before `settle` has ended.
+        """
         with writing("the fragment's checkpoint", self._checkpoint):
             if self._restored.is_dir():
                 shutil.rmtree(self._checkpoint, ignore_errors=True)
-                publish_directory(self._restored, self._checkpoint)
                 shutil.rmtree(self._before, ignore_errors=True)
+                publish_directory(self._restored, self._checkpoint)
             elif self._emptied.is_dir():
                 if self._checkpoint.is_dir():
                     publish_directory(self._checkpoint, self._before)
                 publish_directory(self._emptied, self._checkpoint)
+            elif self._place.is_dir():
+                sync(self._checkpoint.parent)  # its name may not be durable yet
             shutil.rmtree(self._made, ignore_errors=True)
 
     def forget(self) -> None:

@@ -2,8 +2,8 @@
 
 The problem: each Python thread has a connection of its own. A forked child that runs Python (of the
 multiprocessing module, or of subprocess with a function to call before the program) disposes of all threads
-but one, and PySpark then closes their connections in order, which shuts down sockets that the child shares
-with its parent. A thread of the parent that waits for Java's answer at this moment fails with `Py4JError`,
+but one. PySpark then closes their connections in order, which shuts down sockets that the child shares with
+its parent. A thread of the parent that waits for Java's answer at this moment fails with `Py4JError`,
 although Java runs.
 
 The design: a connection is closed in order only by the process that made it; in a child, it just goes.
