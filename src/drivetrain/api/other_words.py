@@ -243,6 +243,7 @@ SINK_WORDS: Final[Mapping[str, str]] = {
     "print": "console()",
     "show": "console()",
     "stdout": "console()",
+    "valkey": "redis(...), for both servers",
 }
 """Names of sinks in other systems, and what to write here."""
 

@@ -81,8 +81,8 @@ def test_killed_again_and_again_every_row_is_there_once_and_readers_see_whole_tr
 class Parent:
     """The process that forks those that are killed."""
 
-    def __init__(self, state: Path, address: str) -> None:
-        command = [sys.executable, publishing_process.__file__, str(state), str(address)]
+    def __init__(self, state: Path, address: str, program: str = publishing_process.__file__) -> None:
+        command = [sys.executable, program, str(state), str(address)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )

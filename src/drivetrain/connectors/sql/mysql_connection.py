@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from drivetrain.api.mysql_sink import SCHEMES
 from drivetrain.config.references import is_reference, scrubbed, set_apart
-from drivetrain.connectors.sql.database_address import secret_of, with_secrets
+from drivetrain.connectors.database_address import secret_of, with_secrets
 from drivetrain.errors import MissingDependencyError, OutputError
 
 log = logging.getLogger("drivetrain.sql")

@@ -29,7 +29,7 @@ import pyarrow.csv as pa_csv
 
 from drivetrain.api.sql_sink import MARKS, PostgresqlSink
 from drivetrain.config.references import is_reference, scrubbed, set_apart
-from drivetrain.connectors.sql.database_address import secret_of, with_secrets
+from drivetrain.connectors.database_address import secret_of, with_secrets
 from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable, TableColumn
 from drivetrain.connectors.sql.sql_database import ORDER, STAGE, SqlDatabase, SqlSession, identifier
 from drivetrain.errors import (

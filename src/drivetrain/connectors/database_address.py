@@ -6,7 +6,7 @@ show them.
 The design: an address is parsed with placeholders for its references, so that no character of a password can
 change what the parts are; then each part gets its secrets.
 
-Called by `postgresql` and `mysql_connection`.
+Called by `postgresql`, `mysql_connection` and `redis_connection`.
 """
 
 from __future__ import annotations
