@@ -89,8 +89,6 @@ def test_the_sink_passes_the_checks_of_connectors(spark: SparkSession, server: R
         return [(fields["key"], int(fields["n"])) for _, fields in client.xrange("events")]
 
     check_sink(lambda: sinks.redis(url, stream="events"), of_stream, spark=spark)
-    client.flushall()
-    check_sink(lambda: sinks.redis(url, stream="events", on_fresh="empty"), of_stream, spark=spark)
 
 
 @pytest.mark.usefixtures("spark")

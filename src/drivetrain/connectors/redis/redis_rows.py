@@ -127,7 +127,7 @@ def _rows(batch: pa.RecordBatch, sink: RedisSink) -> Iterator[bytes]:
 
 def _pairs(names: Sequence[bytes], row: Sequence[bytes | None]) -> list[bytes]:
     """Names and values in turn, without nulls; the names are packed."""
-    found = []
+    found: list[bytes] = []
     for name, value in zip(names, row, strict=True):
         if value is not None:
             found += (name, _raw(value))

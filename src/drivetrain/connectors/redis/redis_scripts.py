@@ -1,7 +1,7 @@
 """The scripts that Redis runs: taking over a sink, and publishing a batch.
 
 The problem: a batch must be there as a whole or not at all, once, and only by the process that owns the sink.
-A transaction of `MULTI` and `EXEC` goes on after a command that fails.
+A transaction of Redis continues after a command that fails.
 
 The design: a script is atomic, and reads before it writes. It compares the sink's mark with what the process
 knows, checks the type of every key, and only then writes the rows and the mark. The mark is a hash:
@@ -14,7 +14,7 @@ knows, checks the type of every key, and only then writes the rows and the mark.
 Redis refuses a script's first write if it has no memory, no disk, or no replica, and none after it. So the
 first row decides, and the mark is written last.
 
-Called by `redis_connection`. Source: Redis's manual on scripts and their effects.
+Called by `redis_writer`. Source: Redis's manual on scripts and their effects.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The Redis sink: hashes, JSON texts and stream entries, each batch once, even if Redis loses some.
 
 The problem: Spark may run a batch again after a crash, and an entry of a stream cannot be taken back. A
-process that was taken for dead may go on writing. And Redis itself answers before its data is on the disk
-(`appendfsync everysec`) or at a replica: after a crash or a failover, the last seconds that it confirmed may
-be gone.
+process that was considered dead may continue to write. And Redis itself answers before its data is on the
+disk (`appendfsync everysec`) or at a replica: after a crash, or if a replica takes over, the last seconds
+that it confirmed may be gone.
 
 The design: a batch is prepared in the sink's outbox, and published by a script (`redis_scripts`) that writes
 its rows and its number in one step. The number, kept in a mark beside the rows, decides whether a batch is
@@ -206,11 +206,11 @@ class RedisWriter:
     def _take_over(self, note: Publication) -> RedisMark | None:
         """Begin an epoch of our own; the mark before it."""
         known = (note.token, self._epoch, note.published, self._kind)
-        told = self._server.script(TAKE_OVER, self._mark_key, known)
-        before = RedisMark(told[0].decode(), int(told[2] or NONE), int(told[3] or 0)) if told[0] else None
-        if before is not None and not int(told[1]):
+        reply = self._server.script(TAKE_OVER, self._mark_key, known)
+        before = RedisMark(reply[0].decode(), int(reply[2] or NONE), int(reply[3] or 0)) if reply[0] else None
+        if before is not None and not int(reply[1]):
             raise self._foreign(before)
-        self._epoch = int(told[1])
+        self._epoch = int(reply[1])
         return before
 
     def _restore(self, found: int, published: int) -> None:
@@ -255,18 +255,18 @@ class RedisWriter:
             self._outbox.begin().token, self._epoch, previous, batch.batch, self._kind, sink.stream or "",
             sink.max_length or 0, sink.expire_ms or 0, *self._chunks(batch),
         ]  # fmt: skip
-        told = self._server.script(PUBLISH, self._mark_key, arguments)
-        match told[0].decode():
+        reply = self._server.script(PUBLISH, self._mark_key, arguments)
+        match reply[0].decode():
             case "published" | "done":
                 return True
             case "lost":
                 return False
             case "fenced":
                 raise self._fenced(
-                    f"{self._mark_key} has epoch {told[1].decode()}; this process, {self._epoch}"
+                    f"{self._mark_key} has epoch {reply[1].decode()}; this process, {self._epoch}"
                 )
             case "type":
-                key, kind = (text.decode(errors="replace") for text in told[1:3])
+                key, kind = (text.decode(errors="replace") for text in reply[1:3])
                 raise OutputError(
                     "there is a value of another type under a key of the sink",
                     where=sink.name,
@@ -275,7 +275,7 @@ class RedisWriter:
                     remedy="delete it, or choose another prefix; the same command continues with the batch",
                 )
             case _:
-                raise self._foreign(RedisMark(told[1].decode(), NONE, 0))
+                raise self._foreign(RedisMark(reply[1].decode(), NONE, 0))
 
     def _chunks(self, batch: PreparedBatch) -> list[bytes]:
         chunks, size = [], 0

@@ -44,7 +44,7 @@ _SQL_MODE = (
     "ERROR_FOR_DIVISION_BY_ZERO"
 )
 _IDLE_S = 120
-"""After this time without a statement, the server takes a process for gone."""
+"""After this time without a statement, the server closes a connection."""
 _LEAST = {"MariaDB": (10, 4), "MySQL": (8, 0, 17)}
 """Window functions, and a collation that compares bytes."""
 _COLLATIONS = {"MariaDB": "utf8mb4_nopad_bin", "MySQL": "utf8mb4_0900_bin"}
