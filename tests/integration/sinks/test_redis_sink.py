@@ -322,6 +322,28 @@ def test_what_a_server_lost_and_the_sink_no_longer_has_is_an_error_unless_losses
     assert entries(server)[-1] == 4
 
 
+def test_a_loss_that_reaches_behind_a_savepoint_is_an_error(
+    server: RedisServer, sink: Open, tmp_path: Path
+) -> None:
+    writer = sink()
+    for batch in range(3):
+        published(writer, batch, id=[batch])
+    copy = tmp_path / "copy"  # a savepoint has the notes of a sink, without its batches
+    copy.mkdir()
+    shutil.copy(tmp_path / "state" / "publication.json", copy)
+    published(writer, 3, id=[3])
+    restored = sink("copy")
+    assert restored.commit(3) == 0
+    published(restored, 4, id=[4])
+    server.client().hset(MARK, "batch", 2)  # as if Redis had lost two batches
+    stage(restored, 5, id=[5])
+    with pytest.raises(OutputError, match="lost results that it had confirmed"):
+        restored.commit(5)
+    server.client().hset(MARK, "batch", 3)
+    assert sink("copy").commit(5) == 1
+    assert entries(server)[-2:] == [4, 5]
+
+
 # -- states --------------------------------------------------------------------------------------------
 
 

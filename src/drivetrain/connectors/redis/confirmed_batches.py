@@ -9,7 +9,7 @@ The design: batches stay in the outbox until they were confirmed `keep` ago. Bes
     settled.json       the last batch that was dropped after it was confirmed
 
 Everything that was confirmed after `settled` is in the outbox. After a restart, `keep` begins again for what
-is there.
+is there. A savepoint has no confirmed batches, so where the last one is missing, all count as dropped.
 
 What if we die here: `settled` is written before a batch is dropped, so what it does not cover is complete.
 
@@ -47,9 +47,11 @@ class ConfirmedBatches:
         self._tidied_s = 0.0
 
     def recall(self, published: int) -> None:
-        """Begin to keep those that were confirmed before this process opened the outbox."""
+        """Begin to keep those up to `published`, which were confirmed before this process opened the outbox."""
         now_s = time.monotonic()
         self._since_s = {id: now_s for id in self._outbox.batches() if id <= published}
+        if published not in self._since_s and published > self.settled():
+            self._settle(published)
 
     def confirm(self, known: Publication) -> Publication:
         """Store durably that everything up to a batch is confirmed; returns it."""
@@ -73,8 +75,7 @@ class ConfirmedBatches:
         due = sorted(id for id, since_s in self._since_s.items() if now_s - since_s >= self._keep_s)
         if not due:
             return
-        content = json.dumps({"batch": max(due[-1], self.settled())}).encode()
-        publish_bytes(pafs.LocalFileSystem(), str(self._file), content)
+        self._settle(max(due[-1], self.settled()))
         for id in due:
             self._outbox.drop(id)
             del self._since_s[id]
@@ -83,3 +84,7 @@ class ConfirmedBatches:
         """Forget what was dropped."""
         self._file.unlink(missing_ok=True)
         self._since_s.clear()
+
+    def _settle(self, batch: int) -> None:
+        content = json.dumps({"batch": batch}).encode()
+        publish_bytes(pafs.LocalFileSystem(), str(self._file), content)

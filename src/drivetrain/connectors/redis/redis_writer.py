@@ -201,6 +201,7 @@ class RedisWriter:
         self._known = note
         if found > note.published:
             self._known = self._confirmed.confirm(Publication(note.token, found))
+            self._confirmed.recall(found)
         return self._known
 
     def _take_over(self, note: Publication) -> RedisMark | None:
