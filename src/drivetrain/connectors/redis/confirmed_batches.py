@@ -47,7 +47,7 @@ class ConfirmedBatches:
         self._tidied_s = 0.0
 
     def recall(self, published: int) -> None:
-        """Begin to keep those up to `published`, which were confirmed before this process opened the outbox."""
+        """Begin to keep those up to `published`, which earlier processes have confirmed."""
         now_s = time.monotonic()
         self._since_s = {id: now_s for id in self._outbox.batches() if id <= published}
         if published not in self._since_s and published > self.settled():
