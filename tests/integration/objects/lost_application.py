@@ -1,6 +1,6 @@
-"""An application whose checkpoints are in an object store, and its results there and in a database; it is killed, and its disk is deleted.
+"""An application whose checkpoints are in an object store, and its results there and in a database.
 
-Its source is paced in the first process only: a later one has what is left at once.
+It is killed, and its disk is deleted, or another process continues it. Its source is paced.
 """
 
 from drivetrain import Application, agg, sinks, sources
