@@ -12,7 +12,7 @@ import pytest
 from drivetrain.core.checkpoint.transaction import CheckpointRecord
 from drivetrain.core.replay.replay import Life
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.checkpoints import copied_checkpoints
+from drivetrain.runtime.checkpoints import checkpoint_packs
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     FORMAT,
@@ -43,13 +43,13 @@ class Machine:
         directory.mkdir(parents=True)
         self.copies = CopiedCheckpoints(store, "copies/shop-1", "s3://copies/shop-1", directory)
 
-    def start(self, *, anew: bool = False) -> Machine:
+    def start(self, *, starts_over: bool = False) -> Machine:
         """Continue from the newest copy."""
         self.copies.require_own()
         newest = self.copies.newest()
-        if newest is not None and newest.manifest is not None and not anew:
+        if newest is not None and newest.manifest is not None and not starts_over:
             self.files = content_of(self.copies, self.directory / "fetched")
-        self.copies.claim(anew=anew)
+        self.copies.claim(starts_over=starts_over)
         return self
 
     def checkpoint(self, files: Mapping[str, str]) -> int:
@@ -201,7 +201,7 @@ def test_the_same_machine_continues_with_its_own_state(store: ModelStore, tmp_pa
     machine.checkpoint({"x": "1"})
     again = CopiedCheckpoints(store, "copies/shop-1", "here", machine.directory)
     again.require_own()
-    again.claim(anew=False)
+    again.claim(starts_over=False)
     machine.copies = again
     machine.checkpoint({"x": "2"})
     assert content_of(again, tmp_path / "look") == {"x": "2"}
@@ -225,7 +225,7 @@ def test_a_takeover_that_died_before_its_claim_is_done_again(store: ModelStore, 
 
 def test_what_begins_anew_does_not_continue_from_what_was(store: ModelStore, tmp_path: Path) -> None:
     Machine(store, tmp_path / "a").start().checkpoint({"x": "old"})
-    fresh = Machine(store, tmp_path / "b").start(anew=True)
+    fresh = Machine(store, tmp_path / "b").start(starts_over=True)
     assert Machine(store, tmp_path / "c").files == {}
     newest = fresh.copies.newest()
     assert newest is not None
@@ -254,7 +254,7 @@ def test_space_is_bounded_and_every_checkpoint_is_what_was_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random files come, go and stay; machines are lost; packs are small."""
-    monkeypatch.setattr(copied_checkpoints, "PACK_BYTES", 3_000)
+    monkeypatch.setattr(checkpoint_packs, "PACK_BYTES", 3_000)
 
     def run(seed: int) -> None:
         random, store = Random(seed), ModelStore()

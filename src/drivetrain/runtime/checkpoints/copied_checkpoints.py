@@ -28,13 +28,12 @@ Called by `run_checkpoints` (`add`), `preparing` and `from_savepoint`. Imports n
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -42,7 +41,7 @@ from drivetrain.config.catalog import checkpoint as keys
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, UnavailableError
-from drivetrain.runtime.checkpoints.checkpoint_parts import SINKS
+from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, Packing, kept_places
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     Manifest,
     SavedFile,
@@ -58,15 +57,7 @@ if TYPE_CHECKING:
     from drivetrain.config import Config
     from drivetrain.runtime.run_directory import RunDirectory
 
-PACK_BYTES: Final = 64 * 2**20
-_SPARSE: Final = 0.3
-"""A pack is given up when less than this share of it is needed, and that share is small."""
-_SMALL_BYTES: Final = 8 * 2**20
 _TRIES: Final = 3
-
-
-Hashes: TypeAlias = "dict[tuple[int, int, int, int], SavedFile]"
-"""By device, inode, size and time of modification: a file that has the same was not changed."""
 
 
 class TakenOverError(UnavailableError):
@@ -78,7 +69,7 @@ class TakenOverError(UnavailableError):
 class Copy(msgspec.Struct, frozen=True):
     """One checkpoint in the store.
 
-    `manifest` is None when the application begins anew with this number. `places` has, by the SHA-256 of a
+    `manifest` is None when the application starts over with this number. `places` has, by the SHA-256 of a
     file, its pack and where it begins there; `packs` the sizes of all packs that are needed.
     """
 
@@ -182,11 +173,19 @@ class CopiedCheckpoints:
         ):
             raise self._taken(newest)
 
-    def claim(self, *, anew: bool) -> None:
+    def require_newest(self) -> None:
+        """Raise TakenOverError when there is a newer checkpoint than this process's; one request."""
+        last = self._last
+        if last is not None and any(self._store.pages(self._checkpoints, self._name(last.number))):
+            newest = self.newest()
+            if newest is not None and newest.owner != self._owner:
+                raise self._taken(newest)
+
+    def claim(self, *, starts_over: bool) -> bool:
         """Claim the next number for this state directory, unless it has the newest.
 
-        Until its first checkpoint the application continues from the newest one, or (`anew`) from none.
-        Raises TakenOverError.
+        Until its first checkpoint the application continues from the newest one, or with `starts_over` from
+        none. Returns whether another process had it, which may still run for a while. Raises TakenOverError.
         """
         newest, claim = self.newest(), self._read_claim()
         if claim is None:
@@ -194,15 +193,17 @@ class CopiedCheckpoints:
             self._claim.write(msgspec.json.encode(claim))
         self._owner, self._last = claim.owner, newest
         if newest is None:
-            return
-        if newest.owner != claim.owner:
+            return False
+        is_others = newest.owner != claim.owner
+        if is_others:
             if newest.number != claim.after:
                 raise self._taken(newest)
-            if anew:
+            if starts_over:
                 newest = msgspec.structs.replace(newest, manifest=None, places={}, packs={})
             self._create(msgspec.structs.replace(newest, **self._signed(newest.number + 1)))
         assert self._last is not None
         self._sweep(self._last)
+        return is_others
 
     def add(
         self,
@@ -217,7 +218,7 @@ class CopiedCheckpoints:
         last = self._last
         number = 0 if last is None else last.number + 1
         prefix = f"{self._packs}/{self._owner}/{number:020d}-{uuid.uuid4().hex[:8]}"
-        packing = _Packing(self._store, prefix, {} if last is None else _kept(last), self._hashes)
+        packing = Packing(self._store, prefix, _kept(last), self._hashes)
         try:
             for name, path in files:
                 packing.take(name, path)
@@ -326,70 +327,7 @@ class CopiedCheckpoints:
         )
 
 
-class _Packing:
-    """Collects the files of one checkpoint, and uploads those that no pack has yet.
-
-    `places` are those of the files that are there; `hashes` are known from the checkpoint before.
-    """
-
-    def __init__(
-        self, store: ObjectStore, prefix: str, places: Mapping[str, tuple[str, int]], hashes: Hashes
-    ) -> None:
-        self.places: Final = dict(places)
-        self.sizes: Final[dict[str, int]] = {}
-        self.files: Final[dict[str, SavedFile]] = {}
-        self.hashes: Final[Hashes] = {}
-        self._before: Final = hashes
-        self._store: Final = store
-        self._prefix: Final = prefix
-        self._pack = bytearray()
-
-    def take(self, name: str, path: Path) -> None:
-        """Add a file; one of a sink may be gone, because it was published meanwhile."""
-        try:
-            found = os.stat(path)
-            key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            file = self._before.get(key)
-            if file is None or file.sha256 not in self.places:
-                content = path.read_bytes()
-                file = SavedFile(len(content), hashlib.sha256(content).hexdigest())
-                self._place(file, content)
-        except FileNotFoundError:
-            if name.startswith(f"{SINKS}/"):
-                return
-            raise
-        self.files[name] = self.hashes[key] = file
-
-    def _place(self, file: SavedFile, content: bytes) -> None:
-        if file.sha256 in self.places:
-            return
-        if self._pack and len(self._pack) + len(content) > PACK_BYTES:
-            self.finish()
-        self.places[file.sha256] = (self._name if content else "", len(self._pack))
-        self._pack += content
-
-    @property
-    def _name(self) -> str:
-        return f"{self._prefix}-{len(self.sizes)}"
-
-    def finish(self) -> None:
-        """Upload the pack that is being collected."""
-        if self._pack:
-            name = self._name
-            self._store.put(name, bytes(self._pack))
-            self.sizes[name] = len(self._pack)
-            self._pack = bytearray()
-
-
-def _kept(copy: Copy) -> dict[str, tuple[str, int]]:
-    """The places of files that stay where they are: not those of packs of which little is needed."""
-    if copy.manifest is None:
+def _kept(copy: Copy | None) -> dict[str, tuple[str, int]]:
+    if copy is None or copy.manifest is None:
         return {}
-    sizes = {file.sha256: file.size for file in copy.manifest.files.values()}
-    needed: dict[str, int] = {}
-    for sha, (pack, _) in copy.places.items():
-        needed[pack] = needed.get(pack, 0) + sizes.get(sha, 0)
-    sparse = {
-        pack for pack, size in copy.packs.items() if needed.get(pack, 0) < min(_SPARSE * size, _SMALL_BYTES)
-    }
-    return {sha: place for sha, place in copy.places.items() if place[0] not in sparse}
+    return kept_places(copy.manifest.files, copy.places, copy.packs)

@@ -270,6 +270,7 @@ def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
     with ExitStack() as ends:  # all are stopped, even if one of them cannot be
         ends.callback(loop.changes.close)
         ends.callback(loop.repairs.close)
+        ends.callback(loop.checkpoints.close)
         for driver in loop.drivers.values():
             ends.callback(driver.stop)
         loop.start()

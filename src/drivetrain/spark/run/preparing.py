@@ -45,7 +45,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
-from drivetrain.spark.run.copyable import require_copyable
+from drivetrain.spark.run.copying import require_copyable, wait_for_the_former
 from drivetrain.spark.run.host import SPARK, Host
 
 if TYPE_CHECKING:
@@ -109,8 +109,10 @@ def prepare(
             replay_from_ms=replay_from_ms,
         )
     if copies is not None:
-        copies.claim(anew=fresh or savepoint is not None)
         execution.copies = copies
+        if copies.claim(starts_over=fresh or savepoint is not None) and saved is not None:
+            wait_for_the_former()
+            saved.drop_later(execution.sinks)
     return execution
 
 

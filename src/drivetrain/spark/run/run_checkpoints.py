@@ -20,6 +20,8 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.coordinator import Completed, Emit
 from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Phase, Transaction
@@ -39,6 +41,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.checkpoints.restoring import mark_damaged
+from drivetrain.spark.run.copying import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +76,8 @@ class RunCheckpoints:
         self._copies: Final = execution.copies
         self._clock: Final = ClockFile(execution.rundir.home / "clock")
         self._clock_ms: int | None = None  # when the checkpoint began
-        self._taken_over: TakenOverError | None = None
+        self._taken_over: BaseException | None = None
+        self._watch = None if execution.copies is None else Watch(execution.copies, self._take_error)
         self._last: Future[CheckpointMade] | None = None
         self.notices: Final[deque[str]] = deque()
         """Notices for the user, oldest first; the reader removes them."""
@@ -108,6 +112,11 @@ class RunCheckpoints:
                 remedy="wait longer; `drivetrain show` displays what delays the checkpoint",
             )
         return answer.record
+
+    def close(self) -> None:
+        """Release what belongs to the run."""
+        if self._watch is not None:
+            self._watch.close()
 
     def require_own(self) -> None:
         """Raise TakenOverError when another process has continued the application elsewhere."""
@@ -174,7 +183,8 @@ class RunCheckpoints:
             self.notices.append(f"checkpoints: {error}")
 
     def _take_figures(self, figures: CheckpointFigures) -> None:
-        self.figures = figures
+        place = None if self._copies is None else self._copies.place
+        self.figures = msgspec.structs.replace(figures, copied_to=place)
 
 
 def _with_sources(queries: Mapping[str, FragmentQuery]) -> list[str]:
