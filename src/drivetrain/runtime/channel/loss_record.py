@@ -15,8 +15,8 @@ Invariants:
 1. A loss is counted once, before anything is done about it; a repaired entry is counted once.
 2. An entry that was repaired `MOST` times and is lost again is not repaired again.
 
-Called by `repair` and `restoring` (write), by `micro_batch_query` before it starts, and by code that reports a channel's
-progress.
+Called by `repair` and `restoring` (write), by `micro_batch_query` before it starts, and by code that reports
+a channel's progress.
 """
 
 from __future__ import annotations
