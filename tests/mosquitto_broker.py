@@ -36,7 +36,7 @@ class MosquittoBroker:
             f"persistence_location {self.directory}/",
             "autosave_interval 1",
             "autosave_on_changes true",
-            "max_queued_messages 0",
+            "max_queued_messages 1000000",
             f"log_dest file {self.directory}/log",
             *(line.format(here=self.directory) for line in more or ("allow_anonymous true",)),
         ]

@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from received import Receiving, stored_in
 
 IN_FLIGHT = 20
-"""How many messages the broker sends without an acknowledgement, where a test counts them."""
 
 
 @pytest.fixture
@@ -147,11 +146,11 @@ def test_the_broker_is_killed_and_started_again(mortal: MosquittoBroker, tmp_pat
         receiving.wait(lambda found: set(found) >= set(sent))
     count = Counter(receiving.payloads())
     assert set(count) == set(sent)
-    assert sum(count.values()) <= len(sent) + 3 * IN_FLIGHT
+    assert max(count.values()) <= 4
 
 
 def test_a_killed_process_loses_nothing(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
-    kills, chance = (12 if is_nightly() else 4), random.Random(os.environ.get("DRIVETRAIN_SEEDS", "1"))
+    kills, chance = (12 if is_nightly() else 3), random.Random(os.environ.get("DRIVETRAIN_SEEDS", "1"))
     sent: list[str] = []
     is_over = threading.Event()
 
@@ -184,7 +183,7 @@ def test_a_killed_process_loses_nothing(mosquitto: MosquittoBroker, tmp_path: Pa
         receiving.wait(lambda found: set(found) >= set(sent))
     found = receiving.payloads()
     assert set(found) == set(sent)
-    assert len(found) <= len(sent) + 2 * kills * IN_FLIGHT  # Mosquitto has a few more on their way
+    assert max(Counter(found).values()) <= kills + 1
     firsts = list(dict.fromkeys(found))
     assert firsts == sorted(firsts, key=int), "in the order in which they were published"
 
