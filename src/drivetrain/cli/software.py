@@ -42,6 +42,8 @@ EXTRAS: Final = (
     ("fastavro", "Avro messages of Kafka", "kafka"),
     ("paho-mqtt", "MQTT sources", "mqtt"),
     ("psycopg", "PostgreSQL sinks", "postgresql"),
+    ("PyMySQL", "MySQL and MariaDB sinks", "mysql"),
+    ("redis", "Redis sinks", "redis"),
     ("deltalake", "Delta tables", "delta"),
     ("pyiceberg", "Iceberg tables", "iceberg"),
     ("obstore", "sources and sinks in object stores (s3://)", "s3"),
