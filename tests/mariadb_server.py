@@ -68,6 +68,10 @@ class MariadbServer:
         password = self.password if variable is None else f"${{{variable}}}"
         return f"{scheme}://{user}:{password}@127.0.0.1:{self.port}/{database}"
 
+    def dsn(self, database: str) -> str:
+        """The address of a database, with the superuser's password."""
+        return f"mariadb://root:{self.password}@127.0.0.1:{self.port}/{database}"
+
     def connect(self, database: str | None = None, **more: Any) -> Any:
         """A connection of the superuser's that commits every statement; names are quoted by `"`."""
         import pymysql
