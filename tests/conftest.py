@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mariadb_server import MariadbServer
+from mosquitto_broker import MosquittoBroker
 from nightly_run import is_nightly
 from object_store import ENVIRONMENT, S3Server
 from postgres_server import PostgresServer
@@ -117,6 +118,14 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     server.start()
     yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def mosquitto() -> Iterator[MosquittoBroker]:
+    """An MQTT broker of the run's own; a test has topics of its own, and leaves it running."""
+    server = MosquittoBroker()
+    yield server.start()
     server.close()
 
 

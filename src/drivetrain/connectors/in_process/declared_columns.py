@@ -10,7 +10,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from drivetrain.api.kafka import Kafka
-from drivetrain.api.sources import CsvFiles, Generator, Items, JsonLines, ParquetFiles, Socket, TextFiles
+from drivetrain.api.sources import (
+    CsvFiles,
+    Generator,
+    Items,
+    JsonLines,
+    ParquetFiles,
+    PushSource,
+    Socket,
+    TextFiles,
+)
 from drivetrain.api.types import schema_of
 from drivetrain.connectors.in_process.generator import generate_rows
 
@@ -26,9 +35,11 @@ _OF_KAFKA = {
 def declared_columns(source: Any, id: str, spark: SparkSession) -> str | None:
     """The columns of a source as DDL; None where only its data or a foreign schema has them."""
     match source:
-        case TextFiles() | Socket():
+        case TextFiles():
             return "value string"
-        case CsvFiles() | JsonLines() | Items():
+        case Socket() | Items() | PushSource():
+            return source.columns
+        case CsvFiles() | JsonLines():
             return schema_of(source.schema)
         case ParquetFiles(schema=schema):
             return None if schema is None else schema_of(schema)
