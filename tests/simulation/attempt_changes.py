@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from shell_application import EXTRA
-from shell_engine import change_in, is_bad
-from shell_world import change_of, check_gone
+from shell_engine import APART_MS, DISORDER_MS, change_in, is_bad, time_of_ms
+from shell_world import change_of, check_gone, check_handovers
 
 from drivetrain.actor import ActorPath, ActorSystem, AskError, Message
 from drivetrain.cluster.messages.changing import (
@@ -32,6 +32,7 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.core.plan.planner import plan as make_plan
@@ -59,6 +60,11 @@ REFUSALS = {
     "another application master has this application",
     "fragments of these names are still leaving the application",
     "the output of a rolled-back version is still being removed from this sink",
+    "a fragment that the change concerns has ended, so no message follows",
+    "the fragments do not pause any more",
+    "the fragments that change did not end their batches, so that both versions could begin",
+    "a query restarts between two batches, not at an event time",
+    "a fragment starts or leaves with the next batch, not at an event time",
 }
 """Why a change may be refused that is not at fault."""
 OUTDATED = ("version ", "the change to version ")
@@ -71,6 +77,10 @@ class Changer:
     def __init__(self, world: AttemptWorld, changes: int) -> None:
         self.world = world
         self.changes_left = changes
+        self.at_once = 0.9 if world.drawn.is_growing else 0.5  # no fragment starts or goes at an event time
+        """How likely it is that a change takes effect with the next batch."""
+        self.handed_over = 0
+        """How often the rows of a version were compared with the time of its handover."""
         self.pauses_s: tuple[float, ...] = (0.05, 0.3, 1.0)
         self.made = 0
         self.in_force: set[int] = set()
@@ -109,9 +119,8 @@ class Changer:
         if drawn < 0.7:
             self.made += 1
             discards = world.drawn.is_growing and random.random() < 0.3
-            request = ChangeGraph(
-                0, ProposedCode(f"{self.made:064x}", "shells.py"), options=ChangeOptions(discards=discards)
-            )
+            options = ChangeOptions(discards=discards, at=self.drawn_time())
+            request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"), options=options)
         elif (drawn < 0.85 or world.deaths) and self.in_force:
             request = ChangeGraph(0, None, random.choice(sorted(self.in_force)))
         else:
@@ -122,9 +131,20 @@ class Changer:
         if (
             answer.error is not None
             and answer.error.what not in REFUSALS
+            and answer.error.code != HandoverError.code
             and not answer.error.what.startswith(OUTDATED)
         ):
             self.wrong.append(f"{request} was refused: {answer.error}")
+
+    def drawn_time(self) -> int | None:
+        """When a change takes effect: at an event time, or with the next batch."""
+        random = self.world.random
+        if random.random() < self.at_once:
+            return None
+        attempts = [attempt for process in self.world.alive() for attempt in process.attempts]
+        known = [a.driver.query.clock.bound_ms or 0 for a in attempts if a.driver is not None]
+        newest_ms = max([time_of_ms(0), *known]) + random.choice((0, DISORDER_MS))  # as the files may say
+        return newest_ms + random.choice((1, random.randrange(-APART_MS, 3 * DISORDER_MS)))
 
     # -- what must hold --------------------------------------------------------------------------------
 
@@ -140,8 +160,8 @@ class Changer:
         """A trial has ended."""
         if stored.ending(number) is not None or number not in stored.numbers():
             self.wrong.append(f"the trial of {number} ends twice, or never began")
-        if outcome is Outcome.DONE:
-            record = stored.version(number)
+        record = stored.version(number)
+        if outcome is Outcome.DONE and record.at_ms is None:  # else the clock may have been there first
             without = [
                 f for f in touched(stored.version(record.follows), record) if not self.has_run(f, number)
             ]
@@ -174,6 +194,7 @@ class Changer:
         in_force = stored.in_force()
         assert in_force is not None
         assert not stored.is_on_trial(in_force), "the application has ended during a trial"
+        self.handed_over = check_handovers(state, self.world.target, self.world.drawn)
         if is_bad(change_in(record.described for record in in_force.processors.values())):
             assert self.outcomes.get(in_force.number) is Outcome.DONE, "a version that fails is in force"
         if self.world.drawn.is_growing:

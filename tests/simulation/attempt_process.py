@@ -242,7 +242,8 @@ class ExecutorProcess:
         for attempt in self.attempts:
             own = None if attempt._driver is None else attempt._driver.query
             if own is not None and own.checkpoint == query.checkpoint:
-                return own.turn.locked() or self.work.flow.full(own.branches.stores) is not None
+                is_full = self.work.flow.full(own.branches.stores) is not None
+                return own.is_held or own.turn.locked() or is_full
         return False
 
     # -- its end ---------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from attempt_masters import RepeatingAppMaster, RestartingMaster
 from attempt_process import ExecutorProcess, Java, Late, java_of, started
 from shell_application import OF_A_CHANGE, OF_FRAGMENTS, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
-from shell_engine import StandInQuery
+from shell_engine import DISORDER_MS, StandInQuery
 from wall_clock import WallClock
 
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
@@ -42,6 +42,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.simulator import Node, Simulation
 from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.spark.batch import newest_bound
 from drivetrain.spark.prepare import opened_sinks
 from drivetrain.spark.session import lost_java
 
@@ -408,6 +409,7 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
     patched.setattr(time, "time", world.wall_s)
     patched.setattr(time, "time_ns", world.wall_s.time_ns)
     patched.setattr(time, "sleep", world.sleep)
+    patched.setattr(newest_bound, "AHEAD_MS", DISORDER_MS)  # all messages are of a few seconds
     patched.setattr(spark_work, "PREDECESSOR_S", 0.2)  # it blocks, and nobody else goes on meanwhile
     patched.setattr(lost_java, "java_process", lambda: java_of(CURRENT_LIFE.get(), world.processes))
     patched.setattr(socket, "gethostname", world.host_name)

@@ -30,6 +30,9 @@ OF_A_CHANGE = (
 )
 """Points that only an application reaches that changes while it runs."""
 
+OF_HANDOVERS = (CrashPoint.HANDOVER_PAUSED, CrashPoint.HANDOVER_RECORDED)
+"""Points that only an application of a cluster reaches, when a version takes effect at an event time."""
+
 OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES)
 """Points that only an application reaches whose fragments start and leave while it runs."""
 
@@ -52,7 +55,8 @@ class DrawnApplication:
         """`trunks` is how likely a change concerns a trunk."""
         self._shape, self._seed = random.choice(("chain", "fork", "join")), random.getrandbits(64)
         self.is_growing = is_growing
-        self._trunks = trunks
+        self.trunks = trunks
+        """How likely a change concerns the trunk of a source's fragment."""
         self.counts: dict[str, int] = {}
         """How many messages each source has."""
         self.plan: Plan = make_plan(self.built(0).graph())
@@ -74,7 +78,7 @@ class DrawnApplication:
 
         def read(name: str) -> Any:
             self.counts[name] = drawn.randrange(0, 60)
-            trunk = change if change and trunks.random() < self._trunks else 0
+            trunk = change if change and trunks.random() < self.trunks else 0
             made = app.read(sources.generate(rows=1 + trunk), name=name)
             made = made.select(ts="timestamp_millis(id)", v="id")
             return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()

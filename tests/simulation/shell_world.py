@@ -191,31 +191,6 @@ class World:
         """Check the versions of what the sinks show."""
         check_versions(self.target)
 
-    def check_handovers(self) -> int:
-        """The versions of a handover show the messages of their spans alone; how often that was looked at."""
-        stored = GraphVersions(next((self.directory / "state").glob("shells-*")))
-        records = {number: stored.version(number) for number in stored.numbers()}
-        shown = {id: rows for id, (_, rows) in self.target.shown().items()}
-        looked_at = 0
-        for number, record in records.items():
-            if record.at_ms is None or any(records[n].made_how == "run" for n in records if n > number):
-                continue  # a version that is run, and not updated to, takes all messages from then on
-            for fragment, sinks in self.drawn.sinks.items():
-                marks = {n: mark_of(one, fragment) for n, one in records.items()}
-                own, before = marks[number], marks[record.follows]
-                times: dict[int, list[int]] = {own: [], before: []}
-                for row in (row for sink in sinks for row in shown.get(sink, [])):
-                    times.setdefault(row // OF_A_VERSION, []).append(time_of_ms(row % OF_A_VERSION))
-                if own not in [mark for n, mark in marks.items() if n < number]:
-                    looked_at += bool(times[own])
-                    assert all(ms >= record.at_ms for ms in times[own]), f"version {number} began early"
-                if before not in [mark for n, mark in marks.items() if n >= number]:
-                    if stored.is_rolled_back(number):
-                        continue
-                    looked_at += bool(times[before])
-                    assert all(ms < record.at_ms for ms in times[before]), f"{record.follows} ended late"
-        return looked_at
-
     def check_clock(self, clock_ms: int | None) -> None:
         if clock_ms is not None:
             assert clock_ms >= self.clock_ms, f"the clock moved back from {self.clock_ms} to {clock_ms}"
@@ -224,12 +199,40 @@ class World:
     def check_end(self) -> None:
         self.check_shown()
         self.check_versions()
-        self.handed_over = self.check_handovers()
+        self.handed_over = check_handovers(
+            next((self.directory / "state").glob("shells-*")), self.target, self.drawn
+        )
         self.drawn.check_end(self.target)
         if self.drawn.is_growing:
             self.drawn.check_extra(self.target, self.rolled_back)
             check_gone(next((self.directory / "state").glob("shells-*")))
             self.extra_rows = len(self.target.shown().get(EXTRA, (0, []))[1])
+
+
+def check_handovers(state: Path, target: Target, drawn: DrawnApplication) -> int:
+    """The versions of a handover show the messages of their spans alone; how often that was looked at."""
+    stored = GraphVersions(state)
+    records = {number: stored.version(number) for number in stored.numbers()}
+    shown = {id: rows for id, (_, rows) in target.shown().items()}
+    looked_at = 0
+    for number, record in records.items():
+        if record.at_ms is None or any(records[n].made_how == "run" for n in records if n > number):
+            continue  # a version that is run, and not updated to, takes all messages from then on
+        for fragment, sinks in drawn.sinks.items():
+            marks = {n: mark_of(one, fragment) for n, one in records.items()}
+            own, before = marks[number], marks[record.follows]
+            times: dict[int, list[int]] = {own: [], before: []}
+            for row in (row for sink in sinks for row in shown.get(sink, [])):
+                times.setdefault(row // OF_A_VERSION, []).append(time_of_ms(row % OF_A_VERSION))
+            if own not in [mark for n, mark in marks.items() if n != number]:  # one may be returned to
+                looked_at += bool(times[own])
+                assert all(ms >= record.at_ms for ms in times[own]), f"version {number} began early"
+            if before not in [mark for n, mark in marks.items() if n >= number]:
+                if stored.is_rolled_back(number):
+                    continue
+                looked_at += bool(times[before])
+                assert all(ms < record.at_ms for ms in times[before]), f"{record.follows} ended late"
+    return looked_at
 
 
 def check_gone(state: Path) -> None:

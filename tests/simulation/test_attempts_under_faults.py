@@ -8,7 +8,7 @@ import pytest
 from app_master_world import succeeded
 from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
-from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_KAFKA
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_KAFKA
 from shell_engine import OF_A_VERSION
 
 from drivetrain.actor import Message
@@ -130,11 +130,26 @@ async def end(world: AttemptWorld) -> None:
     world.changer.check_end()
 
 
+@pytest.mark.parametrize("point", [*OF_HANDOVERS, *OF_A_CHANGE, CrashPoint.VERSION_NOTED])
+@simulate(seeds=3, at_most=200)
+async def test_versions_hand_over_exactly_though_processes_die_between_two_effects(
+    simulation: Simulation, point: CrashPoint
+) -> None:
+    with attempt_world(simulation, [point] * 2) as world:
+        world.changer.at_once, world.changer.changes_left = 0.1, 40
+        world.drawn.trunks = 0.0  # a query does not restart at an event time
+        await begin(world)
+        await end(world)
+        is_sure = simulation.seed == 2 and point is CrashPoint.HANDOVER_RECORDED  # its versions have messages
+        assert world.changer.handed_over or not is_sure, "no version was compared with its time"
+
+
 OF_SCALING = (CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION)
 OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)  # the stand-in's queries have no state
 ELSEWHERE = (
     *OF_KAFKA,
     *OF_FRAGMENTS,
+    *OF_HANDOVERS,
     *OF_SCALING,
     *OF_STATES,
     CrashPoint.SAVEPOINT_UPLOADED,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_KAFKA
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_KAFKA
 from shell_world import World, run_world
 
 from drivetrain.crash_points import CrashPoint
@@ -96,6 +96,7 @@ OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)
 ELSEWHERE = (
     *OF_KAFKA,
     *OF_SCALING,
+    *OF_HANDOVERS,
     *OF_FRAGMENTS,
     *OF_STATES,
     *OF_COPIES,

@@ -6,7 +6,7 @@ Called by `cli.update`, `cli.rollback`, `cli.versions`, `cli.plan` and `cli.grap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drivetrain.cli.cluster_access import connected_by
@@ -19,6 +19,7 @@ from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
+from drivetrain.errors import UnavailableError
 from drivetrain.runtime.known_versions import KnownVersion, known_among
 from drivetrain.runtime.sink_places import refuse_shared_places
 
@@ -123,7 +124,18 @@ def known_in_cluster(client: BlockingClient, app: str) -> list[KnownVersion]:
     """The versions of an application, the oldest first."""
     history = client.versions(app)
     stored = {number: (found.record, found.ending) for number, found in history.versions.items()}
-    return known_among(stored, history.in_force, is_running=lambda: True)
+    known = known_among(stored, history.in_force, is_running=lambda: True)
+    return [_with_clock(client, app, one) for one in known]
+
+
+def _with_clock(client: BlockingClient, app: str, one: KnownVersion) -> KnownVersion:
+    """A version with the progress of its handover, if it is the one in force."""
+    if not one.is_in_force or one.record.at_ms is None:
+        return one
+    try:
+        return replace(one, handing_over=client.change_state(app).handing_over)
+    except UnavailableError:
+        return one  # another application master is starting
 
 
 def compared_in_cluster(

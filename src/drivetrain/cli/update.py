@@ -51,7 +51,6 @@ from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import time_given
 from drivetrain.core.plan.configured import configured_plan
-from drivetrain.errors import UserError
 from drivetrain.runtime.sink_places import refuse_shared_places
 
 AtOption: TypeAlias = Annotated[
@@ -121,13 +120,6 @@ def update_command(
     if not is_of_cluster(config, state_dir):
         perform(*_here(app, file, given, config, options), manner)
         return
-    if takes_effect is not None:
-        raise UserError(
-            "in a cluster a version takes effect with the next batch",
-            where="--at",
-            got=at,
-            remedy="leave --at out",
-        )
     with connected_by(config) as client:
         changeable, compared = updated_in_cluster(client, app, file, given, config, options)
         perform(changeable, compared, manner)

@@ -40,6 +40,16 @@ class Since(msgspec.Struct, frozen=True):
     before: int = 0
 
 
+def runs_alone(newest: Since | None, number: int) -> bool:
+    """Whether a fragment whose newest batches are `newest` has run a version without the one before it, or a
+    later version, which was rolled back.
+
+    >>> runs_alone(Since(4, 2, before=1), 2), runs_alone(Since(5, 2), 2)
+    (False, True)
+    """
+    return newest is not None and (newest.version, -newest.before) >= (number, 0)
+
+
 class _Noted(msgspec.Struct, frozen=True):
     since: tuple[Since, ...] = ()
     free: int = NO_BATCH

@@ -81,6 +81,19 @@ def replace(stream):
     return stream.filter("n >= -1")
 """
 """It numbers messages by a state. The filter before that is in the trunk of its query."""
+TIMED = """
+from drivetrain import Application, sinks, sources
+
+app = Application("timed")
+place = app.setting("place")
+read = app.read(sources.json(place + "/in", schema="n bigint", watch=True), name="read")
+stamped = read.with_columns(ts="timestamp_seconds(n)", step="stamped")
+timed = stamped.event_time("ts", max_disorder="200 s", name="timed")
+kept = timed.filter("n >= -{version}", name="kept").cut()
+marked = kept.with_columns(version="{version}", step="marked")
+marked.sink(sinks.json(place + "/out"), name="timed_out")
+"""
+"""The time of a message is n seconds. Both fragments differ from version to version."""
 MARKING = """
 def mark(n: int) -> int:
     {body}
@@ -571,6 +584,57 @@ def test_an_executor_is_killed_during_a_trial(shop: Shop) -> None:
     shop.feed(6)
     assert update.result(LATE_S) == number
     shop.wait_shown()
+
+
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
+def test_fragments_of_two_executors_hand_over_at_a_time_though_one_is_killed(shop: Shop) -> None:
+    place = shop.place / "timed"
+    (place / "in").mkdir(parents=True)
+
+    def write(version: int) -> str:
+        file = place / f"v{version}.py"
+        file.write_text(TIMED.format(version=version))
+        return str(file)
+
+    def feed(*numbers: int) -> None:
+        """The old version is to mark what is before 150, the new one the rest."""
+        timed.expected |= {n: 1 if n < 150 else 2 for n in numbers}
+        aside = place / "aside.jsonl"
+        aside.write_text("".join(json.dumps({"n": n}) + "\n" for n in numbers))
+        aside.rename(place / "in" / f"{len(timed.expected)}.jsonl")
+
+    accepted = shop.cluster.submit(
+        *(write(1), "--detached", "--json", "--set", f"place={place}"),
+        *("--set", f"state.dir={place / 'state'}", "--set", "app.executors=2"),
+    )
+    assert accepted.returncode == 0, accepted.stderr
+    timed = Shop(shop.cluster, place, json.loads(accepted.stdout)["app_id"])
+    feed(1, 2, 3)
+    timed.wait_shown()
+    client, line = timed.cluster.client, ("update", timed.app, write(2), "--json")
+    late = timed.cluster.command(*line, "--at", "1970-01-01T00:00:02")
+    assert late.returncode == 2
+    assert "messages of that time and later are processed already" in late.stderr
+    with pytest.raises(DrivetrainError, match="there is no next one"):
+        client.update(timed.app, write(2), at="next-window")
+    update = begun(lambda: client.update(timed.app, write(2), at="1970-01-01T00:02:30", timeout="15 min"))
+    timed.wait_on_trial(2, update)
+    state = client.change_state(timed.app)
+    assert (state.at_ms, len(state.both)) == (150_000, 2)
+    feed(149, 10, 150, 200)
+    assert update.result(LATE_S) == 2
+    with pytest.raises(DrivetrainError, match="version 1 is handing over to version 2"):
+        client.update(timed.app, write(3))
+    timed.kill_executor_of("kept--marked" if "kept--marked" in timed.attempts() else "marked")
+    feed(140, 160)
+    timed.wait_shown()
+    feed(400)
+    wait_for(lambda: not client.change_state(timed.app).both, "the old version to end", LATE_S)
+    feed(401)
+    timed.wait_shown()
+    shown = timed.cluster.command("versions", timed.app)
+    assert "version 2 took the messages from" in shown.stdout, shown.stdout
+    client.kill(timed.app)
 
 
 @pytest.mark.nightly("simulated by test_attempts_under_faults")

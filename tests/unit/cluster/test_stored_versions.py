@@ -15,10 +15,13 @@ from drivetrain.cluster.messages.changing import ChangeConfiguration
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
+from drivetrain.core.change.handover import Handover
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError
+from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 
@@ -109,6 +112,50 @@ def test_a_version_is_recorded_only_after_the_one_that_it_was_compared_with(
         with pytest.raises(UnavailableError, match="has changed meanwhile"):
             stored(tmp_path).record(other)
     assert rundir.versions.numbers() == [1]
+
+
+def timed(id: str = ID) -> Compiled:
+    change = Change(2, 1, frozenset({"read"}))
+    return Compiled(id, "update", 1, change, Shown(), at=5_000, at_ms=5_000)
+
+
+def test_a_version_at_an_event_time_is_recorded_while_its_fragments_pause(
+    rundir: RunDirectory, tmp_path: Path
+) -> None:
+    mine, file = stored(tmp_path), HandoverPauseFile(rundir.path)
+    rundir.versions.propose(ID, version("id > 2"), b"code 2")
+    with pytest.raises(UnavailableError, match="do not pause any more"):
+        mine.record(timed())
+    mine.pause(timed("1" * 32))
+    with pytest.raises(UnavailableError, match="do not pause any more"):
+        mine.record(timed())
+    assert rundir.versions.numbers() == [1]
+    mine.pause(timed())
+    assert file.read() == HandoverPause(ID, 2, ("read",))
+    standing = mine.record(timed())
+    assert file.read() is None
+    assert standing.handover == Handover(2, 1, 5_000, frozenset({"read"}))
+    assert (standing.alone, rundir.versions.version(2).at_ms) == (frozenset(), 5_000)
+    rundir.fragment("read").mkdir(parents=True, exist_ok=True)
+    noted = BatchVersions(rundir.fragment("read"))
+    noted.note(4, 2, before=1)
+    assert mine.stands().handover == standing.handover
+    noted.note(6, 2)
+    assert mine.stands().handover is None
+
+
+def test_an_application_master_ends_the_pause_of_the_one_before(rundir: RunDirectory, tmp_path: Path) -> None:
+    before, file = stored(tmp_path), HandoverPauseFile(rundir.path)
+    rundir.versions.propose(ID, version("id > 2"), b"code 2")
+    before.pause(timed())
+    rundir.preparation.note(NEXT, {})
+    with pytest.raises(UnavailableError, match="another application master has this application"):
+        before.end_pause()
+    assert file.read() is not None
+    stored(tmp_path, NEXT).begin()
+    assert file.read() is None
+    with pytest.raises(UnavailableError, match="another application master has this application"):
+        before.record(timed())
 
 
 def test_going_back_takes_the_code_that_was_kept(rundir: RunDirectory, tmp_path: Path) -> None:

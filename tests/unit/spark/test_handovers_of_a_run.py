@@ -43,7 +43,7 @@ class World:
         driver: Any = SimpleNamespace(query=query, is_recovering=False, is_finished=False)
         self.driver = driver
         known = {1: SimpleNamespace(record=version(1)), 2: SimpleNamespace(record=version(2))}
-        versions: Any = SimpleNamespace(notices=deque(), of_number=known.get)
+        versions: Any = SimpleNamespace(notices=deque(), of_number=known.get, rundir=None)
         self.handovers = Handovers(versions, {"read": driver})
         loaded: Any = SimpleNamespace(record=SimpleNamespace(at_ms=AT))
         self.proposal = Proposal(loaded, Change(2, 1, frozenset({"read"})), "update", b"", {}, at=AT)

@@ -10,11 +10,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from drivetrain.cluster.app_master.app_master_messages import Call
+from drivetrain.runtime.error_views import error_view
 
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
 
 T = TypeVar("T")
+
+
+def noted_and_repeated(
+    owner: ApplicationMaster, timer: str, act: Callable[[], None], delay_ms: int
+) -> Callable[[Exception], None]:
+    """Handles the failure of what must be done sooner or later: notes it, and calls `act` again, later."""
+
+    def failed(error: Exception) -> None:
+        owner.note(error_view(error))
+        owner.context.timers.start_once(timer, Call(act), delay_ms=delay_ms)
+
+    return failed
 
 
 def in_thread(

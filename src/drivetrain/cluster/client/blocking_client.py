@@ -36,6 +36,7 @@ from drivetrain.config import Config
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState, require_done
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.handover import time_given
 from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -178,6 +179,7 @@ class BlockingClient:
         discard: bool = False,
         even_if_read: bool = False,
         drop_state: Iterable[str] = (),
+        at: str | int | datetime = "now",
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Change an application to the graph in `file` while it runs; returns the version once its trial is
@@ -185,14 +187,16 @@ class BlockingClient:
 
         `sets` are added to the settings of the application. With `discard`, removed fragments do not process
         the rest of their input; with `even_if_read`, it may change what other applications read. The
-        processors in `drop_state` may begin with an empty state, if theirs does not fit. Raises the refusal,
+        processors in `drop_state` may begin with an empty state, if theirs does not fit. With `at`, an event
+        time or "next-window", the new version gets the messages from then on. Raises the refusal,
         ChangeUnderwayError, RolledBackError when the new version has failed, and UnavailableError when its
         trial has not ended `timeout` after it came into force; the trial then continues.
         """
         spec = self.application(app).spec
         known = {**spec.config, **spec.settings, **(sets or {})}
         submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state))
+        drops = tuple(drop_state)
+        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops, at=time_given(at))
         return self._ended(app, self.begin_update(app, submission, 0, options), timeout)
 
     def roll_back(

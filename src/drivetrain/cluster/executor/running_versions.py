@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from drivetrain.cluster.executor.attempt_handover import AttemptHandover
 from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.difference import live_change, touched
@@ -181,9 +182,16 @@ class RunningVersions:
         proposed = proposal.loaded.record
         return record.number == proposed.number and record.is_same_graph(proposed)
 
-    def branches(self, number: int, query: MicroBatchQuery, at_hand: BranchSet | None) -> BranchSet:
-        """A version's branches for a query: cached, compiled for the proposal, or compiled now."""
+    def branches(
+        self, number: int, before: int, query: MicroBatchQuery, at_hand: BranchSet | None
+    ) -> BranchSet:
+        """A version's branches for a query: cached, compiled for the proposal, or compiled now.
+
+        With `before` they are those of both versions.
+        """
         version, proposal = self.versions.of_number(number), self._proposal
+        if before:  # those of the proposal were for a time that was not known yet
+            return fits(at_hand, query) or self.versions.handover_set(before, number, query)
         if at_hand is None and proposal is not None and proposal.loaded.context is version.context:
             at_hand = proposal.sets.get(query.fragment.id)
         return fits(at_hand, query) or self.versions.branch_set(version, query)
@@ -197,6 +205,7 @@ class AttemptVersions:
         self._driver: Final = driver
         self._withdrawn: Final = WithdrawnSinks(shared.versions, {driver.fragment: driver})
         self._trunks: Final = TrunkChanges(shared.versions, {driver.fragment: driver})
+        self._handover: Final = AttemptHandover(shared.versions, driver)
         self._attempt: Final = attempt
         self._looked: tuple[int, FragmentQuery] | None = None
         self.leaves: Role | None = None
@@ -211,6 +220,8 @@ class AttemptVersions:
     def look(self) -> SeenVersion:
         """Advance the fragment to the version in force; returns what to report."""
         now = (self._shared.mark, self._driver.query)
+        if self._handover.is_pausing:
+            self._looked = None  # the pause may be over
         if self._is_restarting and now == self._looked:
             self._is_restarting = self._restarts()
         if now != self._looked and not self._driver.is_recovering:
@@ -220,6 +231,9 @@ class AttemptVersions:
             except DrivetrainError as error:
                 self._looked = now  # the application master asks again for what it does not see
                 log.warning("%s cannot take up the version in force: %s", self._driver.fragment, error)
+        if self._handover.look():
+            with self._shared.compiling:
+                self._take_up(self._number)
         if self._driver.is_finished and not self._has_ended_channels:
             self._end_channels()
         self._shared.let_go(self._abandoned)  # again and again: a query that starts forgets it
@@ -232,6 +246,7 @@ class AttemptVersions:
     def _read(self) -> None:
         shared, driver, versions = self._shared, self._driver, self._driver.query.versions
         with shared.compiling:
+            self._handover.find_pause()
             newest = max(shared.stored.numbers(), default=0)
             record = shared.put_in_force()
             is_trial = shared.stored.is_on_trial(record)
@@ -245,11 +260,13 @@ class AttemptVersions:
             elif versions is not None:
                 runs = versions.wanted.number
                 if runs == record.number or self._touches(runs, record):
-                    self._take_up(record.number, is_trial=is_trial)
+                    self._handover.enter(record)
+                    self._take_up(record.number)
                 else:
                     versions.on_trial = False
             self._abandoned = shared.abandoned(driver.query)
             self._withdrawn.find()
+            self._handover.let_go()
         self._has_ended_channels = False
 
     def _end_channels(self) -> None:
@@ -259,12 +276,13 @@ class AttemptVersions:
             end_unbegun(self._driver, channel.id, shared.versions.rundir.channel(channel.id))
         self._has_ended_channels = True
 
-    def _take_up(self, number: int, *, is_trial: bool) -> None:
+    def _take_up(self, number: int) -> None:
         """Have the query switch to a version, or begin to restart with it; `compiling` is held."""
         self._is_restarting = self._restarts()
         if not self._is_restarting:
-            made = partial(self._shared.branches, number)
-            have_go_over(self._driver, number, made, on_trial=is_trial)
+            before = self._handover.before
+            made = partial(self._shared.branches, number, before)
+            have_go_over(self._driver, number, made, before=before, on_trial=self._is_trial)
 
     def _restarts(self) -> bool:
         """Whether the query has yet to restart for the trunk of the version that was read; takes a step."""
@@ -282,10 +300,14 @@ class AttemptVersions:
         first = first_batch(self._driver, self._number)
         if first is not None:
             began, has_committed = first
+        if self._handover.has_proven is not None:
+            has_committed = self._handover.has_proven
         failure = None
         if self._failed is not None and self._failed[0] == self._number:
             failure = cut(self._failed[1], _LONGEST_REASON)
-        done = (began, has_committed, failure, self._writes(), self._newest)
+        clock_ms = self._driver.query.settled_clock_ms if self._handover.before else None
+        handover = (self._handover.before, clock_ms, self._handover.stands, self._handover.newest_ms)
+        done = (began, has_committed, failure, self._writes(), self._newest, *handover)
         return SeenVersion(self._driver.fragment, self._attempt, self._number, self._is_trial, *done)
 
     def _writes(self) -> tuple[str, ...]:

@@ -331,9 +331,9 @@ class Work:
         made = running.check(asked, drivers, has_starts=message.has_starts)
         stored.propose(message.id, made.loaded.record, code)  # with what the application master records
         plan = made.loaded.plan
-        views = _shown(plan)
+        more = (_shown(plan), rules_of(plan.graph), tuple(made.window_sizes))
         touched = tuple(sorted(made.change.touched))
-        return VersionChecked(made.change.number, touched, made.change.starts, views, rules_of(plan.graph))
+        return VersionChecked(made.change.number, touched, made.change.starts, *more)
 
     def _make_version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
         """The record and the code of the version in the archive of a proposal, or of the edit in force."""

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.following import ErrorView, OutputView
-from drivetrain.cluster.messages.numbers import Count, Figure
+from drivetrain.cluster.messages.numbers import Count, Figure, TimeMs
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
@@ -162,7 +162,7 @@ class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):
     """The proposed version can run in this executor, where it changes these fragments.
 
     `starts` are those of them that are new. `outputs` and `rules` are for the application's status, as in
-    `Prepared`.
+    `Prepared`. `sizes` are those of the windows (ms) before what a change at an event time changes.
     """
 
     number: Count
@@ -170,6 +170,7 @@ class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):
     starts: tuple[str, ...] = ()
     outputs: tuple[OutputView, ...] = ()
     rules: dict[str, CountRule] = msgspec.field(default_factory=dict)
+    sizes: tuple[Count, ...] = ()
 
 
 class LookAtVersions(Message, frozen=True, tag="cluster.look-at-versions"):
@@ -197,6 +198,11 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch with it
     has failed; the attempt then waits until the version is no longer on trial. `writes` are the channels that
     the fragment writes, or will write with the version that it switches to.
+
+    Of a version at an event time, `has_committed` is whether it got a message in a committed batch, or the
+    clock has reached the time; `before` is the version that the fragment runs, too (0: none), and `clock_ms`
+    its clock. `stands` is the proposal for which it stands between two batches, and `newest_ms` the latest
+    time that a message may have had that it processed until then.
     """
 
     fragment: str
@@ -208,6 +214,10 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     failure: str | None = None
     writes: tuple[str, ...] = ()
     newest: Count = 0
+    before: Count = 0
+    clock_ms: TimeMs | None = None
+    stands: ChangeId | None = None
+    newest_ms: TimeMs | None = None
 
 
 class VersionsSeen(Message, frozen=True, tag="cluster.versions-seen"):

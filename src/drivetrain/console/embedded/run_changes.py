@@ -21,6 +21,7 @@ from typing import Final
 
 from drivetrain.console.planning.changes_planned import can_be_made, not_taken, verdict_of
 from drivetrain.console.problems import RequestError
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import RolledBackError, require_done
 from drivetrain.core.change.difference import Difference, difference
 from drivetrain.core.change.graph_version import GraphVersion, Made
@@ -49,7 +50,13 @@ def compared(rundir: RunDirectory, old: GraphVersion, new: GraphVersion) -> Diff
     return difference(old, new, has_checkpoints=CheckpointFiles(rundir.home).are_periodic)
 
 
-def change(rundir: RunDirectory, version: GraphVersion, code: bytes, against: int) -> Mapping[str, str]:
+def change(
+    rundir: RunDirectory,
+    version: GraphVersion,
+    code: bytes,
+    against: int,
+    options: ChangeOptions = NO_OPTIONS,
+) -> Mapping[str, str]:
     """Change the run to a version that was compared with version `against`; waits for the end of the trial.
 
     Raises RequestError when that is impossible, and RolledBackError when it fails.
@@ -63,7 +70,7 @@ def change(rundir: RunDirectory, version: GraphVersion, code: bytes, against: in
             got=f"version {old.number} is",
             remedy="look at the plan of the change again",
         )
-    return _made(rundir, old, version, code, "update")
+    return _made(rundir, old, version, code, "update", options)
 
 
 def roll_back(rundir: RunDirectory, number: int) -> Mapping[str, str]:
@@ -97,11 +104,16 @@ def roll_back(rundir: RunDirectory, number: int) -> Mapping[str, str]:
 
 
 def _made(
-    rundir: RunDirectory, old: GraphVersion, new: GraphVersion, code: bytes, how: Made
+    rundir: RunDirectory,
+    old: GraphVersion,
+    new: GraphVersion,
+    code: bytes,
+    how: Made,
+    options: ChangeOptions = NO_OPTIONS,
 ) -> Mapping[str, str]:
     found = compared(rundir, old, new)
     if not can_be_made(found):
         raise not_taken(rundir.app_id, verdict_of(found))
-    number = ask_change(rundir, new, code, old.number, how)
+    number = ask_change(rundir, new, code, old.number, how, options)
     done = require_done(wait_ended(lambda: asked_state(rundir), number, TRIAL_S))
     return {"version": str(done)}

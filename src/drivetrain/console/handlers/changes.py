@@ -23,7 +23,9 @@ from drivetrain.console.handlers.writes import begun
 from drivetrain.console.planning.changes_planned import not_taken
 from drivetrain.console.planning.requests import VERSION_CODE, VERSION_RECORD, PrepareChange
 from drivetrain.console.route import Call, Reply
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.handover import time_given
 from drivetrain.runtime.run_directory import RunDirectory
 
 
@@ -37,6 +39,14 @@ class ChangeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Make the change only if this version is in force: that of the plan."),
     ] = None
+    at: Annotated[
+        str,
+        Meta(
+            max_length=100,
+            description="The event time from which on the new version gets the messages: ISO 8601 (UTC), "
+            "ms since 1970, next-window, or now (with the next batch).",
+        ),
+    ] = "now"
 
 
 async def plan(call: Call) -> PlannedChange:
@@ -51,8 +61,9 @@ async def plan(call: Call) -> PlannedChange:
 async def make(call: Call) -> Reply:
     """Change an application to an uploaded file."""
     query, runs = _query(call), call.services.client
+    options = ChangeOptions(at=time_given(query.at))
     if not isinstance(runs, EmbeddedRuns):
-        return await change_in_cluster(call, runs, query.file, query.against)
+        return await change_in_cluster(call, runs, query.file, query.against, options)
     rundir = await _run_of(call, runs)
     call.services.operations.require_room()
     view = await runs.application(call.path["app"])
@@ -61,7 +72,7 @@ async def make(call: Call) -> Reply:
         raise not_taken(rundir.app_id, planned.verdict)
     record, code = version
     against = planned.against if query.against is None else query.against
-    doing = runs.in_thread(lambda: run_changes.change(rundir, record, code, against))
+    doing = runs.in_thread(lambda: run_changes.change(rundir, record, code, against, options))
     return begun(call, "change", view, doing)
 
 

@@ -21,6 +21,7 @@ from drivetrain.console.handlers.writes import begun
 from drivetrain.console.planning.changes_planned import not_taken
 from drivetrain.console.planning.requests import ARCHIVE, PrepareClusterChange
 from drivetrain.console.route import Call, Reply
+from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import require_done
 from drivetrain.errors import InternalError
 
@@ -34,7 +35,9 @@ async def plan_in_cluster(call: Call, client: Client, file: str) -> PlannedChang
     return planned
 
 
-async def change_in_cluster(call: Call, client: Client, file: str, against: int | None) -> Reply:
+async def change_in_cluster(
+    call: Call, client: Client, file: str, against: int | None, options: ChangeOptions = NO_OPTIONS
+) -> Reply:
     """Change an application to an uploaded file; `against` is the version that it must have (None: any)."""
     call.services.operations.require_room()
     view = await _running(call, client)
@@ -44,7 +47,7 @@ async def change_in_cluster(call: Call, client: Client, file: str, against: int 
     expected = planned.against if against is None else against
 
     async def doing() -> Mapping[str, str]:
-        state = await client.update(view.app_id, submission, expected)
+        state = await client.update(view.app_id, submission, expected, options)
         return {"version": str(require_done(await client.wait_change(view.app_id, state.number, TRIAL)))}
 
     return begun(call, "change", view, doing())

@@ -9,6 +9,7 @@ import msgspec
 
 from drivetrain.api.moments import moment_text
 from drivetrain.core.change.change_stages import ChangeStage
+from drivetrain.core.change.handover import Handover
 from drivetrain.core.change.live_change import Outcome, Stage, TellEnd
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UnavailableError, UserError
@@ -120,6 +121,14 @@ def require_done(state: ChangeState) -> int:
         )
     raise UnavailableError(
         f"the change to version {state.number} was cancelled", got=state.why, remedy="nothing has changed"
+    )
+
+
+def show_handed_over(handover: Handover) -> str:
+    """The end of a handover, as text for users."""
+    return (
+        f"version {handover.before} has handed over to version {handover.number}: "
+        f"the clock has reached {moment_text(handover.at_ms)}"
     )
 
 

@@ -19,7 +19,7 @@ Invariants:
 1. On every path from a source to a processor that differs there is exactly one place.
 2. No window of a result contains both a time before T and T.
 
-Called by `spark.run.handover_times` and, for the places, by `spark.batch.handover_frames`.
+Called by `spark.run.handover_times`, application masters and, for the places, `spark.batch.handover_frames`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from drivetrain.api.durations import duration_text
 from drivetrain.api.graph import Graph, Node
@@ -154,6 +155,26 @@ def earliest_ms(newest_ms: int | None, sizes: Iterable[int]) -> int:
         )
     step = math.lcm(1, *sizes)
     return (newest_ms // step + 1) * step
+
+
+def chosen_time(at: int | Literal["next-window"], newest_ms: int | None, sizes: Iterable[int]) -> int:
+    """The time at which a change takes effect, `newest_ms` being the newest message that was processed.
+
+    Raises HandoverError when it cannot take effect then, or if there is no next window.
+
+    >>> chosen_time(6_000, 5_000, ()), chosen_time("next-window", 5_000, (2_000, 3_000))
+    (6000, 6000)
+    """
+    sizes = sorted(sizes)
+    if at != "next-window":
+        require_time(at, newest_ms, sizes)
+        return at
+    if not sizes:
+        raise HandoverError(
+            "no changed processor follows a window, so there is no next one",
+            remedy="give a time, or use --at now",
+        )
+    return earliest_ms(newest_ms, sizes)
 
 
 def require_time(at_ms: int, newest_ms: int | None, sizes: Iterable[int]) -> None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -119,8 +120,7 @@ class MicroBatchQuery(FragmentQuery):
             with times.active():
                 with spending(Phase.WAITING):
                     self.flow.wait_room(self._draining.is_set)
-                    self._wait_while_held()
-                with self.turn:
+                with self._turn_to_run():
                     self._refuse_when_draining()
                     self.changes.choose(batch_id)
                     self._run_batch(df, batch_id, times)
@@ -136,9 +136,17 @@ class MicroBatchQuery(FragmentQuery):
         finally:
             self.busy = False
 
-    def _wait_while_held(self) -> None:
-        while self.is_held and not self._draining.is_set():
-            time.sleep(HELD_S)
+    @contextmanager
+    def _turn_to_run(self) -> Iterator[None]:
+        """The query's turn, once no change holds batches back: that is looked at with the turn, so that no
+        batch begins after another thread has seen that none runs."""
+        while True:
+            with self.turn:
+                if not self.is_held or self._draining.is_set():
+                    yield
+                    return
+            with spending(Phase.WAITING):
+                time.sleep(HELD_S)
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():
@@ -199,8 +207,8 @@ class MicroBatchQuery(FragmentQuery):
         self._look_at_late()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
-        if self.batch_id < self.replay_until:
-            return  # Spark has planned one more batch, which outputs may have: it runs again first
+        if self.is_held or self.batch_id < self.replay_until:
+            return  # a change waits; or a batch that Spark has planned, and outputs may have, runs first
         if self.inputs.are_read and self._is_at_final_clock() and self._is_looked_at():
             self._finish()
 

@@ -97,6 +97,8 @@ class ApplicationVersions:
         self.newest_ms: Callable[[str], int | None] | None = None
         """The largest timestamp that messages of a fragment may have by now, where its fragments run in this
         process."""
+        self.held: Final[set[str]] = set()
+        """The fragments none of whose queries may begin a batch."""
 
     # -- versions --------------------------------------------------------------------------------------
 
@@ -211,6 +213,7 @@ class ApplicationVersions:
         number = compiled.record.number
         own = BranchSet(number, query.plan, query.fragment, query.branches)
         query.versions = QueryVersions(noted, own, query.replay_until)
+        query.is_held = query.fragment.id in self.held
         fragment = query.fragment.id
         query.versions.newest_ms = lambda: self.newest_of(fragment)
         last = noted.newest_since()
@@ -218,6 +221,8 @@ class ApplicationVersions:
             earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
                 query.versions.running = earlier
+                if earlier.is_of(number, last.before):
+                    query.versions.want(earlier)  # until its clock is past the time
                 query.changes.go_over(earlier)
 
     def newest_of(self, fragment: str) -> int | None:

@@ -36,6 +36,7 @@ from drivetrain.runtime.sink_places import planned_places
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.handover_times import checked as checked_time
+from drivetrain.spark.run.handover_times import sizes_of
 from drivetrain.spark.run.starting_fragments import refuse_fragments
 from drivetrain.spark.run.trunk_changes import check_trunk
 
@@ -73,8 +74,9 @@ class Proposal:
     """A change that was checked and compiled.
 
     `sets` are the branches of fragments that switch, `queries` the fragments that start, by id. `at` is when
-    it takes effect. `taken` is set when the version is in force for every fragment or could not be recorded;
-    `refused` is the reason why its time is no longer valid.
+    it takes effect, `window_sizes` (ms) are those of the windows before what changes. `taken` is set when the
+    version is in force for every fragment or could not be recorded; `refused` is the reason why its time is
+    no longer valid.
     """
 
     loaded: LoadedVersion
@@ -84,6 +86,7 @@ class Proposal:
     sets: Mapping[str, BranchSet]
     queries: Mapping[str, FragmentQuery] = field(default_factory=dict)
     at: At = None
+    window_sizes: frozenset[int] = frozenset()
     taken: threading.Event = field(default_factory=threading.Event)
     refused: list[DrivetrainError] = field(default_factory=list)
 
@@ -207,7 +210,10 @@ def _at_a_time(
     asked: AskedChange,
     at: int | Literal["next-window"],
 ) -> Proposal:
-    """A change at an event time; until then, the affected fragments run both versions."""
+    """A change at an event time; until then, the affected fragments run both versions.
+
+    In an executor the time is preliminary: its application master asks all of them.
+    """
     moving = (*change.starts, *change.leaves)
     if moving:
         raise UserError(
@@ -222,14 +228,15 @@ def _at_a_time(
             remedy="make this change without a time",
         )
     before = versions.in_force
-    queries = {id: changing_query(drivers, id) for id in sorted(change.touched)}
+    queries = {id: changing_query(drivers, id) for id in sorted(change.touched & drivers.keys())}
     at_ms = checked_time(versions, drivers, loaded, change.touched, asked.code, at)
     loaded = dataclasses.replace(loaded, record=msgspec.structs.replace(loaded.record, at_ms=at_ms))
     sets = {
         id: versions.both(before, loaded, at_ms, versions.branch_set(loaded, query), query)
         for id, query in queries.items()
     }
-    return Proposal(loaded, change, asked.made_how, asked.code, sets, at=at)
+    sizes = sizes_of(loaded, change.touched)
+    return Proposal(loaded, change, asked.made_how, asked.code, sets, at=at, window_sizes=sizes)
 
 
 def begun_notices(record: GraphVersion, change: Change, context: CompileContext) -> list[str]:

@@ -19,6 +19,8 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 
 if TYPE_CHECKING:
+    from drivetrain.core.change.handover import Handover
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.query_versions import BranchSet
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
@@ -74,6 +76,35 @@ def first_batch(driver: FragmentDriver, number: int) -> tuple[int, bool] | None:
     if began is None:
         return None
     return began, query.batch_id > began or (query.batch_id == began and query.is_committed())
+
+
+def has_new_messages(query: FragmentQuery, handover: Handover) -> bool:
+    """Whether the new one of the two versions that a fragment runs got a message in a committed batch."""
+    if query.versions is None or not query.versions.running.is_of(handover.number, handover.before):
+        return False
+    first = query.versions.running.branches.compiled.first_new
+    return first is not None and first <= query.newest_committed
+
+
+def note_alone(driver: FragmentDriver) -> bool:
+    """Record that the next batch runs the new version alone: it may be long before one comes.
+
+    Returns whether that is recorded, or no batch follows.
+    """
+    query = driver.query
+    if driver.is_finished:
+        return True
+    if driver.is_recovering or query.versions is None or query.versions.wanted.before:
+        return False
+    if not query.turn.acquire(blocking=False):
+        return False
+    try:
+        if not query.is_committed() or query.batch_id < query.replay_until:
+            return False
+        query.versions.note_next(query.batch_id + 1)
+        return True
+    finally:
+        query.turn.release()
 
 
 def why_it_failed(error: Exception) -> str:

@@ -13,7 +13,7 @@ progress of a fragment comes from its query:
 
 While batches run, the answer is preliminary: `handovers` repeats the question when none runs.
 
-Called by `change_proposal` and `handovers`.
+Called by `change_proposal`, `handovers`, and attempts of executors.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from typing import TYPE_CHECKING, Literal
 
 from drivetrain.core.change.handover_places import (
     HandoverError,
-    earliest_ms,
+    chosen_time,
     require_same_places,
-    require_time,
     window_sizes,
 )
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
+from drivetrain.spark.batch.newest_bound import NewestBound
 
 if TYPE_CHECKING:
+    from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
@@ -59,42 +61,52 @@ def checked(
             )
     for id in sorted(of):
         require_same_places(before.plan, loaded.plan, (before.record, loaded.record), id)
-    return time_of(drivers, loaded, of, at)
+    if at == "next-window" and not of <= drivers.keys():
+        return chosen_time(at, NO_CLOCK_MS, sizes_of(loaded, of))  # others know how far they have come
+    return time_of(versions.rundir, drivers, loaded, of, at)
 
 
 def time_of(
+    rundir: RunDirectory,
     drivers: Mapping[str, FragmentDriver],
     loaded: LoadedVersion,
     of: frozenset[str],
     at: int | Literal["next-window"],
 ) -> int:
-    """The time at which a change takes effect in the fragments `of`; raises HandoverError if it cannot."""
-    sizes: set[int] = set()
-    newest: list[int] = []
-    for id in sorted(of):
-        sizes |= window_sizes(loaded.plan, next(f for f in loaded.plan.fragments if f.id == id))
-        of_fragment = _newest_ms(drivers, loaded, id)
-        newest += [] if of_fragment is None else [of_fragment]
-    newest_ms = max(newest, default=None)
-    if at != "next-window":
-        require_time(at, newest_ms, sizes)
-        return at
-    if not sizes:
-        raise HandoverError(
-            "no changed processor follows a window, so there is no next one",
-            remedy="give a time, or use --at now",
-        )
-    return earliest_ms(newest_ms, sizes)
+    """The time at which a change takes effect in those of the fragments `of` that `drivers` drive.
+
+    Raises HandoverError if it cannot.
+    """
+    sizes = sizes_of(loaded, of)
+    newest = [newest_ms(rundir, drivers, loaded, id) for id in sorted(of & drivers.keys())]
+    return chosen_time(at, max((ms for ms in newest if ms is not None), default=None), sizes)
 
 
-def _newest_ms(drivers: Mapping[str, FragmentDriver], loaded: LoadedVersion, id: str) -> int | None:
-    """The latest time that a message of a fragment's branches may have had so far; None: there was none."""
-    plan, query = loaded.plan, drivers[id].query
+def sizes_of(loaded: LoadedVersion, of: frozenset[str]) -> frozenset[int]:
+    """The sizes in ms of the windows before what changes in the fragments `of`; raises HandoverError if other
+    states come before it."""
+    plan = loaded.plan
+    return frozenset().union(*(window_sizes(plan, f) for f in plan.fragments if f.id in of))
+
+
+def newest_ms(
+    rundir: RunDirectory, drivers: Mapping[str, FragmentDriver], loaded: LoadedVersion, id: str
+) -> int | None:
+    """The latest time that a message of a fragment's branches may have had so far; None: there was none.
+
+    Of fragments of other processes, which write to it, their files count; these may be a minute ahead.
+    """
+    plan, query = loaded.plan, drivers[id].query if id in drivers else None
     fragment = next(f for f in plan.fragments if f.id == id)
-    if fragment.stateful is not None:
+    operation = None if fragment.stateful is None else plan.graph.nodes[fragment.stateful].operation
+    if operation is not None and query is not None:
         window_sizes(plan, fragment)  # raises for other state, whose results may be later than the clock
-        lag_ms = plan.graph.nodes[fragment.stateful].operation.result_lag_ms
-        return None if query.clock_ms is None else query.clock_ms + lag_ms - 1
+        return None if query.clock_ms is None else query.clock_ms + operation.result_lag_ms - 1
     above = {c.producer_fragment for c in plan.channels if c.consumer_fragment == id}
-    known = [query.clock.bound_ms, *(_newest_ms(drivers, loaded, producer) for producer in sorted(above))]
-    return max((ms for ms in known if ms is not None), default=None)
+    bound_ms = NewestBound(rundir.fragment(id)).bound_ms if query is None else query.clock.bound_ms
+    known = [bound_ms, *(newest_ms(rundir, drivers, loaded, producer) for producer in sorted(above))]
+    newest = max((ms for ms in known if ms is not None), default=None)
+    if operation is None or newest is None:
+        return newest
+    window = operation.grouping_window  # at the end of its input, it emits those that have not ended
+    return newest + operation.result_lag_ms + (0 if window is None else window.size_ms)

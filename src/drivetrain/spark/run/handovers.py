@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_state import show_handed_over
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.handover import (
@@ -44,7 +45,9 @@ from drivetrain.core.change.handover import (
     TellOver,
 )
 from drivetrain.errors import UnavailableError, UserError
+from drivetrain.runtime.batch_versions import runs_alone
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.run.fragment_versions import has_new_messages, note_alone
 from drivetrain.spark.run.handover_times import time_of
 
 if TYPE_CHECKING:
@@ -176,7 +179,7 @@ class Handovers:
         """The proposal with the time at which it takes effect, while nothing runs."""
         loaded, change = proposal.loaded, proposal.change
         assert proposal.at is not None
-        at_ms = time_of(self._drivers, loaded, change.touched, proposal.at)
+        at_ms = time_of(self._versions.rundir, self._drivers, loaded, change.touched, proposal.at)
         sets = proposal.sets
         if at_ms != loaded.record.at_ms:
             before = self._versions.of_number(change.before)
@@ -201,12 +204,9 @@ class Handovers:
             self._notice_broken_off(record)
             return
         of = touched(self._versions.handing_over(record), record)
-        alone = set()
-        for id in of:
-            versions = self._drivers[id].query.versions
-            noted = None if versions is None else versions.newest_since()
-            if noted is not None and (noted.version, -noted.before) >= (record.number, 0):
-                alone.add(id)  # or a later version that was rolled back
+        queries = {id: self._drivers[id].query.versions for id in of}
+        newest = {id: known.newest_since() for id, known in queries.items() if known is not None}
+        alone = {id for id, since in newest.items() if runs_alone(since, record.number)}
         self._begin(Handover(record.number, record.follows, record.at_ms, of), frozenset(alone))
 
     def _notice_broken_off(self, record: GraphVersion) -> None:
@@ -244,30 +244,9 @@ class Handovers:
             if driver.is_finished:
                 self._perform(self._stages.step(Ended(id)))
             elif handover is not None and query.versions is not None and not driver.is_recovering:
-                has_new = False
-                if query.versions.running.is_of(handover.number, handover.before):
-                    first = query.versions.running.branches.compiled.first_new
-                    has_new = first is not None and first <= query.newest_committed
+                has_new = has_new_messages(query, handover)
                 self._perform(self._stages.step(Committed(id, query.settled_clock_ms, has_new)))
-        for id in sorted(self._unsettled):
-            self._note_alone(self._drivers[id], id)
-
-    def _note_alone(self, driver: FragmentDriver, id: str) -> None:
-        """Record that the next batch runs the new version alone: it may be long before one comes."""
-        query = driver.query
-        if driver.is_finished:
-            self._unsettled.discard(id)
-            return
-        if driver.is_recovering or query.versions is None or query.versions.wanted.before:
-            return
-        if not query.turn.acquire(blocking=False):
-            return
-        try:
-            if query.is_committed() and query.batch_id >= query.replay_until:
-                query.versions.note_next(query.batch_id + 1)
-                self._unsettled.discard(id)
-        finally:
-            query.turn.release()
+        self._unsettled -= {id for id in self._unsettled if note_alone(self._drivers[id])}
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -275,11 +254,7 @@ class Handovers:
                 case Prove(fragment):
                     self.proven.add(fragment)
                 case TellOver(handover):
-                    at = moment_text(handover.at_ms)
-                    self._versions.notices.append(
-                        f"version {handover.before} has handed over to version {handover.number}: "
-                        f"the clock has reached {at}"
-                    )
+                    self._versions.notices.append(show_handed_over(handover))
                 case _:
                     if effect.fragment not in self._stages.both:
                         self._unsettled.add(effect.fragment)

@@ -39,12 +39,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.actor import ActorRef, Message
+from drivetrain.api.moments import moment_text
 from drivetrain.cluster.app_master.app_master_messages import Call
-from drivetrain.cluster.app_master.blocking_work import in_thread
+from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
+from drivetrain.cluster.app_master.stream.application_handover import ApplicationHandover
+from drivetrain.cluster.app_master.stream.asked_changes import AskedChanges
 from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
-from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, not_running
+from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, cannot_begin
 from drivetrain.cluster.app_master.stream.kept_stages import KeptStages
 from drivetrain.cluster.app_master.stream.leaving_fragments import LeavingFragments
+from drivetrain.cluster.app_master.stream.paused_change import PausedChange
 from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, Standing, StoredVersions
 from drivetrain.cluster.app_master.stream.trial_events import ended_of, events_of, failure_of
@@ -57,7 +61,8 @@ from drivetrain.cluster.messages.changing import (
 )
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.core.change.change_stages import Reached, in_words
-from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
+from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, show_handed_over
+from drivetrain.core.change.handover import Handover
 from drivetrain.core.change.live_change import (
     BatchBegan,
     BatchCommitted,
@@ -108,18 +113,22 @@ class ApplicationChanges:
         self._owner: Final = owner
         self._running: Final = running
         self._stored: Final = stored
-        self._proposed: Final = proposed
         self._settled: Final = settled
         self._core: Final = LiveChange()
         self._state: ChangeState | None = None  # None until the state directory is read
         self._compiled: Compiled | None = None  # of the change that is under way, unless it was resumed
-        self._is_compiling = False
         self._answers: Final = ChangeAnswers()
         self._reports: Final = AttemptReports(owner, running)
         self._leaving: Final = LeavingFragments(running, self._reports, owner.setup.epoch)
         self._is_reading = False
         self._kept: Final = KeptStages(owner, stored)
         self._history = ChangeHistory(self._kept, deque())
+        self._handover: Final = ApplicationHandover(running.job, self._handed_over)
+        self._pause: Final = PausedChange(owner, running, stored)
+        self._proposed: Final = proposed
+        self._asking: Final = AskedChanges(
+            owner, proposed, self._pause, self._refusal, self._answer, self._record
+        )
         running.fragment_failed = self._fragment_failed
 
     # ---- queries
@@ -156,9 +165,10 @@ class ApplicationChanges:
         self._is_reading = False
         self._state = standing.state
         self._stand(standing)
-        if standing.change is not None:
+        if standing.change is not None or standing.handover is not None:
             self._kept.known = standing.stages
-            self._history.resume(standing.change.number)
+            self._history.resume(standing.state.version)
+        if standing.change is not None:
             self._running.job.spared = frozenset(standing.change.may_fail_before_a_batch)
             self._take(ChangeResumed(standing.change))
         self._settled()
@@ -168,6 +178,7 @@ class ApplicationChanges:
         reports = self._reports
         reports.number, reports.newest = standing.state.version, standing.newest
         reports.is_trial = standing.change is not None
+        self._handover.stand(standing)
         for fragment in self._leaving.stand(standing):
             self._notice(f"fragment {fragment} has left the application")
 
@@ -185,7 +196,7 @@ class ApplicationChanges:
                     self._note_seen(message)
                 self._leaving.look()
             case ChangeGraph(only_makes=True) if asker is not None:
-                tell = functools.partial(self._answers.tell, asker, self._state or ChangeState(0))
+                tell = functools.partial(self._answers.tell, asker, self._shown_state())
                 self._proposed.show(message, tell)
             case ChangeGraph() if asker is not None:
                 self._asked(message, asker)
@@ -195,7 +206,7 @@ class ApplicationChanges:
                 self._answer(asker)
             case GetVersions(before) if asker is not None:
                 page = functools.partial(self._stored.page, before)
-                in_thread(self._owner, page, asker.tell, self._note)
+                in_thread(self._owner, page, asker.tell, self._not_read)
             case _:
                 return False
         return True
@@ -204,8 +215,10 @@ class ApplicationChanges:
         """Have executors look again that have not seen the version in force; notice fragments that ended."""
         change = self._core.change
         self._judge([] if change is None else ended_of(change, self._running.job))
+        self._handover.look()
+        self._pause.look()
         if self._state is not None and self._core.stage in _BETWEEN_STEPS:
-            self._have_look()
+            self._reports.have_look()
             self._look_at_leaving()
 
     def _look_at_leaving(self) -> None:
@@ -225,12 +238,15 @@ class ApplicationChanges:
 
     def _not_read(self, error: Exception) -> None:
         self._is_reading = False
-        self._note(error)
+        self._owner.note(error_view(error))
 
     def _note_seen(self, message: VersionsSeen) -> None:
         for seen in self._reports.take(message):
             change = self._core.change
             self._judge([] if change is None else events_of(seen, change))
+            self._handover.seen(seen)
+            self._pause.seen(seen)
+        self._pause.look()
         self._answer_taken()
 
     def _fragment_failed(self, fragment: str, error: ErrorView) -> None:
@@ -253,43 +269,30 @@ class ApplicationChanges:
     # ---- requests
 
     def _asked(self, message: ChangeGraph, asker: ActorRef) -> None:
-        error = self._refusal()
+        error = self._refusal(None) or self._handover.refusal(message.number)
         if error is not None:
             self._answer(asker, error)
             return
-        self._is_compiling = True
         self._history = ChangeHistory(self._kept, deque())
         self._history.reach(Reached.PROPOSED)
-        self._owner.context.pipe_to_self(
-            self._proposed.compiled(message),
-            lambda compiled: Call(functools.partial(self._propose, compiled, asker)),
-            lambda error: Call(functools.partial(self._give_up_compiling, error, asker)),
-        )
+        self._asking.compile(message, asker)
 
-    def _refusal(self) -> DrivetrainError | None:
-        """Why no change can begin now; None if one can."""
-        owner, state = self._owner, self._state
-        if owner.end_state is None and state is not None and (self._is_compiling or self.is_under_way):
-            return underway(state if self.is_under_way else msgspec.structs.replace(state, number=0))
-        return not_running(owner, self._running.job, is_known=state is not None)
+    def _refusal(self, compiled: Compiled | None) -> DrivetrainError | None:
+        """Why no change can begin now, or this one cannot be recorded; None if it can."""
+        is_busy, job = (self._asking.is_compiling, self.is_under_way), self._running.job
+        error = cannot_begin(self._owner, job, self._state, is_busy)
+        if error is not None or compiled is None:
+            return error
+        if compiled.against != self._reports.number:
+            return UnavailableError("the application has changed meanwhile", remedy="try again")
+        return self._leaving.refusal(compiled.change.starts)
 
-    def _propose(self, compiled: Compiled, asker: ActorRef) -> None:
-        self._is_compiling = False
-        error = self._refusal()
-        if error is None and compiled.against != self._reports.number:
-            error = UnavailableError("the application has changed meanwhile", remedy="try again")
-        error = error or self._leaving.refusal(compiled.change.starts)
-        if error is not None:
-            self._answer(asker, error)
-            return
+    def _record(self, compiled: Compiled, asker: ActorRef) -> None:
+        """Record a change that is compiled, and whose fragments stand if they have to."""
         self._compiled = compiled
         self._history.reach(Reached.COMPILED)
         self._answers.wait(compiled.change.number, asker)
         self._take(ChangeProposed(compiled.change))
-
-    def _give_up_compiling(self, error: Exception, asker: ActorRef) -> None:
-        self._is_compiling = False
-        self._answer(asker, error)
 
     def _give_up(self, number: int, asker: ActorRef) -> None:
         try:
@@ -301,11 +304,14 @@ class ApplicationChanges:
         self._answer(asker)
 
     def _answer(self, asker: ActorRef, error: Exception | None = None) -> None:
-        self._answers.tell(asker, self._state or ChangeState(0), error)
+        self._answers.tell(asker, self._shown_state(), error)
+
+    def _shown_state(self) -> ChangeState:
+        return self._handover.shown(self._state or ChangeState(0))
 
     def _answer_taken(self) -> None:
         """Answer those whose version every changed fragment has taken up, or that has ended."""
-        self._answers.tell_taken(self._state or ChangeState(0), self._is_being_taken)
+        self._answers.tell_taken(self._shown_state(), self._is_being_taken)
 
     def _is_being_taken(self, number: int) -> bool:
         change = self._core.change
@@ -336,27 +342,38 @@ class ApplicationChanges:
                 record = functools.partial(self._stored.record, self._compiled)
                 in_thread(self._owner, record, functools.partial(self._recorded, change), self._not_recorded)
             case UseVersion():
-                self._have_look()
+                self._reports.have_look()
             case RecordOutcome():
                 record = functools.partial(self._stored.record_outcome, effect)
                 then = functools.partial(self._outcome_recorded, effect)
-                in_thread(self._owner, record, then, self._later(effect))
+                repeat = functools.partial(self._perform, effect)  # the trial cannot end without it
+                again = noted_and_repeated(self._owner, "change outcome", repeat, _AGAIN_MS)
+                in_thread(self._owner, record, then, again)
             case TellEnd():
                 self._tell_end(effect)
 
     def _recorded(self, change: Change, standing: Standing) -> None:
         self._running.job.spared = frozenset(change.may_fail_before_a_batch)
         self._history.recorded(change.number)
+        self._asking.recorded()
         if self._compiled is not None:
             progress = self._running.progress
             progress.shown_before, progress.shown = progress.shown, self._compiled.shown
         self._stand(standing)  # new fragments start with that
-        waits = ", ".join(sorted(change.touched))
-        self._notice(f"version {change.number} is in force, and on trial until a batch of {waits}")
+        waits, handover = ", ".join(sorted(change.touched)), standing.handover
+        at = "" if handover is None else f"; it takes effect at {moment_text(handover.at_ms)}"
+        self._notice(f"version {change.number} is in force, and on trial until a batch of {waits}{at}")
         self._take(VersionRecorded())
 
     def _not_recorded(self, error: Exception) -> None:
+        self._asking.not_recorded(error)
         self._take(RecordingFailed(str(error)))
+
+    def _handed_over(self, handover: Handover) -> None:
+        self._history.reach(Reached.HANDED_OVER)
+        self._notice(show_handed_over(handover))
+        if self._state is not None:
+            self._show(self._state)
 
     def _outcome_recorded(self, _: RecordOutcome, standing: Standing) -> None:
         progress = self._running.progress
@@ -366,16 +383,6 @@ class ApplicationChanges:
         self._leaving.run_again()
         self._take(OutcomeRecorded())
 
-    def _later(self, effect: RecordOutcome) -> Callable[[Exception], None]:
-        """Note that an outcome could not be recorded, and try again: the trial cannot end without it."""
-
-        def failed(error: Exception) -> None:
-            self._owner.note(error_view(error))
-            again = Call(functools.partial(self._perform, effect))
-            self._owner.context.timers.start_once("change outcome", again, delay_ms=_AGAIN_MS)
-
-        return failed
-
     def _tell_end(self, ended: TellEnd) -> None:
         change = ended.change
         how = (ended.outcome, ended.fragment, ended.why)
@@ -383,18 +390,10 @@ class ApplicationChanges:
         self._show(ChangeState(self._reports.number, Stage.IDLE, change.number, change.before, (), *how))
         self._compiled = None
         self._notice(f"{show_end(ended)} ({in_words(self._history.stages)})")
-        self._have_look()
+        self._reports.have_look()
         self._answer_taken()
         self._owner.report()
         self._settled()
 
-    def _note(self, error: Exception) -> None:
-        self._owner.note(error_view(error))
-
     def _notice(self, text: str) -> None:
         self._owner.note(ErrorView("notice", text))
-
-    # ---- executors
-
-    def _have_look(self) -> None:
-        self._reports.have_look()

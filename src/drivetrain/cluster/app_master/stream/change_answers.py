@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from drivetrain.cluster.app_master.stream.proposed_change import RefusedChangeError
 from drivetrain.cluster.messages.changing import ChangeStands
+from drivetrain.core.change.change_state import underway
 from drivetrain.core.job.job_events import JobState
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.error_views import error_view
 
 if TYPE_CHECKING:
@@ -54,9 +57,16 @@ class ChangeAnswers:
                 self.tell(asker, state)
 
 
-def not_running(owner: ApplicationMaster, job: Job, *, is_known: bool) -> UnavailableError | None:
-    """Why no change can begin, as the application does not run; None if one can."""
-    if not is_known:
+def cannot_begin(
+    owner: ApplicationMaster, job: Job, state: ChangeState | None, is_busy: tuple[bool, bool]
+) -> DrivetrainError | None:
+    """Why no change can begin; None if one can.
+
+    `state` is None until it is known, `is_busy` whether another change is compiled, and is recorded.
+    """
+    if owner.end_state is None and state is not None and any(is_busy):
+        return underway(state if is_busy[1] else msgspec.structs.replace(state, number=0))
+    if state is None:
         why = "the application has not begun"
     elif owner.end_state is not None:
         why = "the application is stopping"

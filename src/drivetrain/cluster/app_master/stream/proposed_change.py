@@ -140,7 +140,8 @@ class ProposedChange:
         if (change.number, tuple(sorted(change.touched))) != (first.number, first.touched):
             raise UnavailableError("the application has changed meanwhile", remedy="try again")
         how: Made = "rollback" if request.number else "update"
-        return Compiled(request.id, how, request.against, change, Shown(first.outputs, first.rules))
+        shown = Shown(first.outputs, first.rules)
+        return Compiled(request.id, how, request.against, change, shown, request.options.at, first.sizes)
 
     def _require_same(self, first: VersionChecked, other: VersionChecked) -> None:
         if (other.number, other.touched) != (first.number, first.touched):

@@ -33,18 +33,21 @@ from drivetrain.cluster.messages.changing import (
 from drivetrain.config import Config
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeState
-from drivetrain.core.change.difference import live_change
+from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At, Handover
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
+from drivetrain.runtime.batch_versions import BatchVersions, runs_alone
 from drivetrain.runtime.checkpoints.dropped_state import forget_former_states
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
 from drivetrain.runtime.graph_versions import HowItLeaves
+from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.running_config import RunningConfig
@@ -57,7 +60,8 @@ _LONGEST_REASON: Final = 4_000
 class Compiled:
     """A change that executors have compiled: the proposal `id`, by a rollback or (`how`) an update.
 
-    `against` is the version that was in force; `shown` is for the application's status.
+    `against` is the version that was in force; `shown` is for the application's status. `at` is when it takes
+    effect, `sizes` are those (ms) of the windows before what changes, and `at_ms` is the time, once known.
     """
 
     id: str
@@ -65,6 +69,9 @@ class Compiled:
     against: int
     change: Change
     shown: Shown
+    at: At = None
+    sizes: tuple[int, ...] = ()
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ class Standing:
     `change` is on trial; `vertices` are the fragments that run, and `leaving` those of them that have to
     leave, each with the channels that it reads and the fragments that write these. `participants` take part
     in checkpoints: the fragments of the version in force, and whether each has a source. `newest` is the
-    largest number of a version, `stages` those that the change on trial has reached.
+    largest number of a version, `stages` those that the change on trial has reached. `handover` is the one to
+    the version in force, in which the fragments `alone` run that version alone; None without one.
     """
 
     state: ChangeState
@@ -84,6 +92,8 @@ class Standing:
     participants: Mapping[str, bool] = field(default_factory=dict)
     newest: int = 0
     stages: tuple[ChangeStage, ...] = ()
+    handover: Handover | None = None
+    alone: frozenset[str] = frozenset()
 
 
 class StoredVersions:
@@ -93,6 +103,7 @@ class StoredVersions:
         self.can_change: Final = planned.plan is not None
         """Whether there are versions at all."""
         self._rundir: Final[RunDirectory] = planned.rundir(config)
+        self._pause: Final = HandoverPauseFile(self._rundir.path)
         self._settings: Final = {name: str(value) for name, value in planned.settings.items()}
         self._config: Final = config
         self._me: Final = me
@@ -100,12 +111,14 @@ class StoredVersions:
     # ---- reading
 
     def begin(self) -> Standing:
-        """The state of the versions at the beginning; ends trials that no process can decide.
+        """The state of the versions at the beginning; ends trials that no process can decide, and the pause
+        of an earlier application master.
 
         Raises as `record`.
         """
         stored = self._rundir.versions
         with self._rundir.preparation.while_prepared_by(self._me):
+            self._pause.remove()
             for change in interrupted(stored):
                 note_done(stored, change)
             record = stored.in_force()
@@ -129,8 +142,24 @@ class StoredVersions:
         change = None if before is None else live_change(before, record)
         newest = max(stored.numbers())
         participants = {id: bool(record.sources(id)) for id in record.fragments}
-        stages = self._stages(record.number) if change is not None else ()
-        return Standing(state, change, vertices_of_roles(roles), leaving, participants, newest, stages)
+        handing_over = self._handover(record)
+        stages = self._stages(record.number) if change is not None or handing_over[0] is not None else ()
+        shown = (participants, newest, stages)
+        return Standing(state, change, vertices_of_roles(roles), leaving, *shown, *handing_over)
+
+    def _handover(self, record: GraphVersion) -> tuple[Handover | None, frozenset[str]]:
+        """The handover to the version in force, unless it is over, and the fragments that run it alone."""
+        if record.at_ms is None:
+            return None, frozenset()
+        try:
+            of = touched(self._rundir.versions.version(record.follows), record)
+        except InputError:
+            return None, frozenset()  # attempts report what they miss
+        newest = {id: BatchVersions(self._rundir.fragment(id)).newest_since() for id in of}
+        alone = frozenset(id for id, since in newest.items() if runs_alone(since, record.number))
+        if alone == of:
+            return None, frozenset()
+        return Handover(record.number, record.follows, record.at_ms, of), alone
 
     def _stages(self, number: int) -> tuple[ChangeStage, ...]:
         try:
@@ -204,6 +233,20 @@ class StoredVersions:
         """Delete what there is of a proposal."""
         self._rundir.versions.withdraw(id)
 
+    # ---- pauses
+
+    def pause(self, compiled: Compiled) -> None:
+        """Have the fragments that a change concerns stand between two batches; raises as `record`."""
+        with self._rundir.preparation.while_prepared_by(self._me):
+            change = compiled.change
+            self._pause.write(HandoverPause(compiled.id, change.number, tuple(sorted(change.touched))))
+        reached(CrashPoint.HANDOVER_PAUSED)
+
+    def end_pause(self) -> None:
+        """Let the fragments continue; raises as `record`."""
+        with self._rundir.preparation.while_prepared_by(self._me):
+            self._pause.remove()
+
     # ---- recording
 
     def record(self, compiled: Compiled) -> Standing:
@@ -219,6 +262,11 @@ class StoredVersions:
                 compiled.change.number,
             ):
                 raise UnavailableError("the application has changed meanwhile", remedy="try again")
+            if compiled.at is not None:
+                pause = self._pause.read()
+                if pause is None or pause.id != compiled.id:
+                    raise UnavailableError("the fragments do not pause any more", remedy="try again")
+                record = msgspec.structs.replace(record, at_ms=compiled.at_ms)
             for id in compiled.change.starts:
                 self._rundir.places.prepare(id, record.channels(id), record.sources(id))
             try:
@@ -228,6 +276,9 @@ class StoredVersions:
                 if now is None or now.number != compiled.change.number:
                     raise
                 # The file is there, and is what counts; only its directory could not be synced.
+            if compiled.at is not None:
+                reached(CrashPoint.HANDOVER_RECORDED)
+                self._pause.remove()
         self.withdraw(compiled.id)
         reached(CrashPoint.AFTER_VERSION)
         return self.stands()

@@ -34,8 +34,10 @@ def events_of(seen: SeenVersion, change: Change) -> list[Event]:
         found.append(BatchBegan(seen.fragment, seen.began))
     if seen.failure is not None:  # also after a batch without messages, which it has committed
         found.append(BatchFailed(seen.fragment, seen.failure))
-    elif seen.has_committed:
+    elif seen.has_committed and seen.began is not None:
         found.append(BatchCommitted(seen.fragment))
+    elif seen.has_committed:  # of a version at an event time, which the clock has reached
+        found.append(FragmentEnded(seen.fragment))
     return found
 
 

@@ -1,0 +1,76 @@
+"""The pause of the fragments of a cluster that a version at an event time changes, as a file.
+
+Problem: such a version may be recorded only while the fragments that it changes stand between two batches,
+and none of them may begin a batch of the version before once it is recorded. They run in several processes,
+and each of these, and the application master, may die or freeze between any two steps.
+
+Design: one file in the state directory pauses these fragments; it names the proposed version. While it is
+there and the version is not recorded, no attempt of them begins a batch: attempts read it when they start,
+and when they are asked to look at the versions. Only the newest application master writes or removes it, in
+the section in which it records versions.
+
+What if we die here: the pause stays until the next application master begins, which removes it first.
+
+Invariants:
+
+1. There is one pause at a time.
+2. A pause is over once its version is recorded, even if its file is still there.
+
+Called by `cluster.app_master.stream.stored_versions`, and by attempts of executors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.durable import sync
+from drivetrain.runtime.durable_file import DurableFile
+
+FILE: Final = "handover-pause"
+
+
+class HandoverPause(msgspec.Struct, frozen=True):
+    """The fragments `touched` are to stand between two batches, for version `number`, which proposal `id`
+    makes."""
+
+    id: str
+    number: int
+    touched: tuple[str, ...]
+
+    def is_over(self, in_force: GraphVersion | None) -> bool:
+        """Whether its version was recorded; `in_force` is the version in force."""
+        return in_force is not None and in_force.number >= self.number
+
+
+class HandoverPauseFile:
+    """The pause in the state directory `state` of an application."""
+
+    def __init__(self, state: Path) -> None:
+        self._file: Final = DurableFile(
+            state / FILE,
+            "which fragments pause for a change at an event time",
+            if_damaged="delete the file: the fragments continue, and the change is refused",
+            if_full="make room, and ask for the change again",
+        )
+
+    def read(self) -> HandoverPause | None:
+        """The pause, also if its version is recorded; None: there is none. Raises InputError when damaged."""
+        content = self._file.read()
+        try:
+            return None if content is None else msgspec.json.decode(content, type=HandoverPause)
+        except msgspec.MsgspecError as error:
+            raise self._file.damaged(str(error)) from error
+
+    def write(self, pause: HandoverPause) -> None:
+        """Pause these fragments; raises what `DurableFile` raises."""
+        self._file.write(msgspec.json.encode(pause))
+
+    def remove(self) -> None:
+        """End the pause, if there is one."""
+        if self._file.path.exists():
+            self._file.path.unlink()
+            sync(self._file.path.parent)
