@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 
+import msgspec
 import typer
 
 from drivetrain.api.durations import milliseconds
@@ -50,6 +51,15 @@ EvenIfReadOption: TypeAlias = Annotated[
     typer.Option(
         "--even-if-read",
         help="Also change or remove streams that other applications read; refused otherwise.",
+    ),
+]
+HistoryOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="FROM",
+        help="New fragments also get the messages from this time on that were before the change: ISO 8601, "
+        "or ms since 1970. They are read again from the sources first.",
     ),
 ]
 TimeoutOption: TypeAlias = Annotated[
@@ -157,8 +167,13 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
     found = compared.difference
     if not as_json:
         show_comparison(compared, Console())
+    reading = changeable.state().number if gives_up and not manner.dry_run else 0
+    if reading and changeable.state().is_reading_history:
+        _give_up(changeable, compared, wait_s, reading, yes=manner.yes or as_json, as_json=as_json)
+        return
     if gives_up and not manner.dry_run and _is_on_trial(changeable, compared.old.number):
-        _give_up(changeable, compared, wait_s, yes=manner.yes or as_json, as_json=as_json)
+        number = compared.old.number
+        _give_up(changeable, compared, wait_s, number, yes=manner.yes or as_json, as_json=as_json)
         return
     is_possible = not (found.refused or found.after_stop)
     if manner.dry_run or found.is_empty or not is_possible:
@@ -168,9 +183,7 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         ask()
     number = changeable.change()
     if not as_json:
-        later = changeable.state().handing_over if manner.options.at is not None else None
-        when = later or "takes effect with the next batch of what it changes"
-        print_line(f"version {number} is compiled; it {when}")
+        print_line(f"version {number} is compiled; it {_takes_effect(changeable.state(), manner)}")
     state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.ROLLED_BACK:
@@ -179,16 +192,23 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         raise typer.Exit(4)
 
 
+def _takes_effect(state: ChangeState, manner: Manner) -> str:
+    if state.history is not None and state.is_reading_history:
+        return f"takes effect when {state.history.in_words}"
+    later = state.handing_over if manner.options.at is not None else None
+    return later or "takes effect with the next batch of what it changes"
+
+
 def _is_on_trial(changeable: Changeable, number: int) -> bool:
     state = changeable.state()
     return (state.number, state.stage) == (number, Stage.ON_TRIAL)
 
 
 def _give_up(
-    changeable: Changeable, compared: Comparison, wait_s: float, *, yes: bool, as_json: bool
+    changeable: Changeable, compared: Comparison, wait_s: float, number: int, *, yes: bool, as_json: bool
 ) -> None:
-    """Go back from the version in force, which is on trial: no other change is possible meanwhile."""
-    number = compared.old.number
+    """Go back from version `number`, which is on trial, or whose history is read: no other change is possible
+    meanwhile."""
     if not yes:
         ask()
     changeable.give_up(number)
@@ -206,6 +226,18 @@ def _give_up(
             where=changeable.app_id,
             got=f"it is {state.stage}",
             remedy="drivetrain versions shows how it ends; the run shows why if it cannot go back",
+        )
+
+
+def refuse_in_cluster(options: ChangeOptions) -> None:
+    """Raise UserError for a change with former messages of an application of a cluster."""
+    if options.history_ms is not None:
+        raise UserError(
+            "in a cluster new fragments begin with the next message",
+            where="--history",
+            expected="an application that drivetrain run runs here",
+            remedy="leave --history out; or submit the application again with --replay-from, which takes "
+            "every fragment back to that time",
         )
 
 
@@ -235,6 +267,7 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
                 "at_ms": state.at_ms,
                 "both": list(state.both),
                 "clock_ms": state.clock_ms,
+                "history": msgspec.to_builtins(state.history),
                 "stages": with_durations(state.stages),
             }
         print_json({**compared.as_dict(), "change": change}, sys.stdout)
@@ -256,6 +289,11 @@ def _in_words(state: ChangeState) -> str:
             )
         case Outcome.REFUSED:
             return f"version {state.number} could not be recorded, nothing has changed\n{state.why}"
+        case None if state.history is not None and state.is_reading_history:
+            return (
+                f"version {state.number} is not in force yet: {state.history.in_words}; drivetrain versions "
+                "shows the progress, drivetrain rollback cancels it"
+            )
         case None:
             waits = f": no batch of {', '.join(state.awaited)} was committed yet" if state.awaited else ""
             if state.handing_over is not None:

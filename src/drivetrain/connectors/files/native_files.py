@@ -224,6 +224,15 @@ class NativeFiles(OpenedSource):
         done = self._log.end_of(min(files, len(self._log)))
         return Position(done, self._log.total_bytes, finished=files >= self._listed)
 
+    def start_again(self, from_ms: int, end: str) -> str | None:
+        """Before the first file: it is unknown which of them have messages of that time."""
+        return None
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        """The files of one batch."""
+        next_one = (json.loads(start)["logOffset"] if start else -1) + 1
+        return end if next_one >= json.loads(end)["logOffset"] else json.dumps({"logOffset": next_one})
+
     def newest(self) -> int:
         """How many files Spark has planned to take so far."""
         names = [path.name.removesuffix(".compact") for path in self._directory.glob("[0-9]*")]

@@ -49,7 +49,10 @@ class ArrowFiles(OpenedSource):
     limited_by = "bytes"
     unit = "bytes"
 
-    def __init__(self, df: DataFrame, source: FileSource, log: FileLog, *, has_end_row: bool) -> None:
+    def __init__(
+        self, df: DataFrame, source: FileSource, log: FileLog, plan: ReadPlan, *, has_end_row: bool
+    ) -> None:
+        self._plan = plan
         self.df = df
         self.bounded = source.bounded
         self.total = None if source.watch else log.total_bytes
@@ -61,6 +64,16 @@ class ArrowFiles(OpenedSource):
         at = json.loads(offset) if offset else {"bytes": 0, "end": 0}
         is_over = at["end"] > 0 if self.has_end_row else self.total is not None and at["bytes"] >= self.total
         return Position(at["bytes"], self.total, finished=is_over)
+
+    def start_again(self, from_ms: int, end: str) -> str | None:
+        """Before the first file: it is unknown which of them have messages of that time."""
+        return json.dumps({"bytes": 0, "end": 0})
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        """Some bytes of the file log, as far as it was read."""
+        at, most = json.loads(start or '{"bytes": 0}')["bytes"], int(self._plan.max_batch_bytes * fraction)
+        cut = open_log(self._plan).cut(at, max(1, most))  # opened anew: files may have come since
+        return end if cut >= json.loads(end)["bytes"] else json.dumps({"bytes": cut, "end": 0})
 
 
 def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool = False) -> OpenedSource:
@@ -81,7 +94,9 @@ def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool 
         struct = StructType(list(struct.fields)).add(PUNCT, "boolean")
     context.spark.dataSource.register(FileDataSource)
     reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
-    return ArrowFiles(reader.option("plan", plan.to_json()).load(), source, log, has_end_row=has_end_row)
+    return ArrowFiles(
+        reader.option("plan", plan.to_json()).load(), source, log, plan, has_end_row=has_end_row
+    )
 
 
 def read_files_whole(source: FileSource, context: SourceContext) -> DataFrame:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.batch.fragment_query import FragmentQuery
-    from drivetrain.spark.batch.query_engine import QueryEngine
+    from drivetrain.spark.batch.query_engine import CompiledBranches, QueryEngine
     from drivetrain.spark.connector.sink import SinkWriter
     from drivetrain.spark.prepare.opened_sinks import OpenSinks
     from drivetrain.spark.prepare.trunk import Trunk
@@ -227,16 +227,21 @@ class ApplicationVersions:
         return newest_known_ms(self.rundir, self.in_force.record, fragment)
 
     def _settle(self, noted: BatchVersions, query: MicroBatchQuery) -> None:
-        """Note that the next batch runs both versions, if one hands over and the query has begun none since.
+        """Note that the next batch runs the version in force, if that was recorded while the query was held.
+
+        That is so if one hands over to it, or if it gave new fragments the messages before it. The query has
+        begun no batch since.
 
         Spark may have planned it before. It has not begun with the version before: when the version was
         recorded, all batches that had begun were committed. Raises InputError when a version is damaged.
         """
         record, newest = self.in_force.record, noted.newest_since()
-        if record.at_ms is None or newest is None or newest.version >= record.number:
+        was_held = record.at_ms is not None or query.fragment.id in record.history_of
+        if not was_held or newest is None or newest.version >= record.number:
             return
         if query.fragment.id in touched(self.handing_over(record), record):
-            noted.note(committed(query.checkpoint) + 1, record.number, record.follows)
+            both = 0 if record.at_ms is None else record.follows
+            noted.note(committed(query.checkpoint) + 1, record.number, both)
 
     def _earlier(self, noted: Since, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
         """The set of another version than the query's own, if it can begin with it and it is different."""
@@ -288,6 +293,13 @@ class ApplicationVersions:
         """A version's trunk for a query in another directory; raises the error of what Spark refuses."""
         with self._compiling:
             return self._execution.engine.compile(version.context, fragment, aside)[0]
+
+    def compiled_aside(
+        self, context: CompileContext, fragment: Fragment, aside: Path
+    ) -> tuple[Trunk, CompiledBranches]:
+        """The trunk and the branches of a fragment for queries in another directory; raises as `trunk`."""
+        with self._compiling:
+            return self._execution.engine.compile(context, fragment, aside)
 
     def branch_set(
         self, version: LoadedVersion, query: MicroBatchQuery, trunk: Trunk | None = None

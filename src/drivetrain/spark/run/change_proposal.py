@@ -27,6 +27,7 @@ from drivetrain.core.change.dropped_states import dropped_states, require_states
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
+from drivetrain.core.change.message_history import require_histories
 from drivetrain.core.change.subscriptions import carried_over, refuse_checkpoints, refuse_read
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.prepare.compile_context import CompileContext
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+    from drivetrain.spark.run.history_reader import HistoryReader
 
 
 Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
@@ -73,8 +75,9 @@ class Proposal:
     """A change that was checked and compiled.
 
     `sets` are the branches of fragments that switch, `queries` the fragments that start, by id. `at` is when
-    it takes effect. `taken` is set when the version is in force for every fragment or could not be recorded;
-    `refused` is the reason why its time is no longer valid.
+    it takes effect. `histories` read the messages from before it for its new fragments. `taken` is set when
+    the version is in force for every fragment or could not be recorded; `refused` is the reason why its time
+    is no longer valid, or its history cannot be read.
     """
 
     loaded: LoadedVersion
@@ -84,6 +87,7 @@ class Proposal:
     sets: Mapping[str, BranchSet]
     queries: Mapping[str, FragmentQuery] = field(default_factory=dict)
     at: At = None
+    histories: tuple[HistoryReader, ...] = ()
     taken: threading.Event = field(default_factory=threading.Event)
     refused: list[DrivetrainError] = field(default_factory=list)
 
@@ -112,6 +116,7 @@ def checked(
         )
     _refuse_other_application(before, graph)
     require_states(before.record, options.drops)
+    require_histories(before.record, record, options)
     if not options.even_if_read:
         refuse_read(before.record, record)
     taken = msgspec.structs.replace(options, even_if_read=True)  # what others read was looked at
