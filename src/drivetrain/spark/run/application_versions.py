@@ -236,12 +236,22 @@ class ApplicationVersions:
         recorded, all batches that had begun were committed. Raises InputError when a version is damaged.
         """
         record, newest = self.in_force.record, noted.newest_since()
-        was_held = record.at_ms is not None or query.fragment.id in record.history_of
-        if not was_held or newest is None or newest.version >= record.number:
+        if newest is None or newest.version >= record.number:
             return
-        if query.fragment.id in touched(self.handing_over(record), record):
-            both = 0 if record.at_ms is None else record.follows
-            noted.note(committed(query.checkpoint) + 1, record.number, both)
+        following = committed(query.checkpoint) + 1
+        if self.was_held(query.fragment.id, newest.version):
+            noted.note(following, record.number)
+        elif record.at_ms is not None and query.fragment.id in touched(self.handing_over(record), record):
+            noted.note(following, record.number, record.follows)
+
+    def was_held(self, fragment: str, number: int) -> bool:
+        """Whether a version after version `number` was recorded while the fragment was held, at its history.
+
+        Then no batch has begun with version `number` that is not committed, whatever Spark has planned.
+        """
+        stored, last = self._versions, self.in_force.record.number
+        later = [stored.version(n) for n in stored.numbers() if number < n <= last]
+        return any(fragment in v.history_of and not stored.is_rolled_back(v.number) for v in later)
 
     def _earlier(self, noted: Since, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
         """The set of another version than the query's own, if it can begin with it and it is different."""
@@ -289,15 +299,10 @@ class ApplicationVersions:
         made = self.branch_set(two, query)
         return dataclasses.replace(made, before=before.record.number, alone=alone)
 
-    def trunk(self, version: LoadedVersion, fragment: Fragment, aside: Path) -> Trunk:
-        """A version's trunk for a query in another directory; raises the error of what Spark refuses."""
-        with self._compiling:
-            return self._execution.engine.compile(version.context, fragment, aside)[0]
-
     def compiled_aside(
         self, context: CompileContext, fragment: Fragment, aside: Path
     ) -> tuple[Trunk, CompiledBranches]:
-        """The trunk and the branches of a fragment for queries in another directory; raises as `trunk`."""
+        """A trunk with its branches, for a query in another directory; raises what Spark refuses."""
         with self._compiling:
             return self._execution.engine.compile(context, fragment, aside)
 

@@ -217,8 +217,8 @@ class LiveChanges:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a fragment has yet to leave: until then the application has not finished."""
-        return self._fragments.is_busy
+        """Whether a fragment has yet to leave, or to start: until then the application has not finished."""
+        return self._fragments.is_busy or self._histories.is_reading
 
     def _take_up(self, proposal: Proposal) -> None:
         try:

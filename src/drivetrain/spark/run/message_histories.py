@@ -109,6 +109,11 @@ class MessageHistories:
             until_ms=max(until, default=None),
         )
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a change waits for its history."""
+        return bool(self._readers)
+
     def _newest_of(self, fragment: str) -> int | None:
         driver = self._drivers.get(fragment)
         return None if driver is None else max(driver.query.clock.newest_ms.values(), default=None)
