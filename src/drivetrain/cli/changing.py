@@ -167,13 +167,10 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
     found = compared.difference
     if not as_json:
         show_comparison(compared, Console())
-    reading = changeable.state().number if gives_up and not manner.dry_run else 0
-    if reading and changeable.state().is_reading_history:
-        _give_up(changeable, compared, wait_s, reading, yes=manner.yes or as_json, as_json=as_json)
-        return
-    if gives_up and not manner.dry_run and _is_on_trial(changeable, compared.old.number):
-        number = compared.old.number
-        _give_up(changeable, compared, wait_s, number, yes=manner.yes or as_json, as_json=as_json)
+    can_give_up = gives_up and not manner.dry_run
+    given_up = _can_give_up(changeable.state(), compared.old.number) if can_give_up else 0
+    if given_up:
+        _give_up(changeable, compared, wait_s, given_up, yes=manner.yes or as_json, as_json=as_json)
         return
     is_possible = not (found.refused or found.after_stop)
     if manner.dry_run or found.is_empty or not is_possible:
@@ -183,7 +180,7 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         ask()
     number = changeable.change()
     if not as_json:
-        print_line(f"version {number} is compiled; it {_takes_effect(changeable.state(), manner)}")
+        print_line(f"version {number} is compiled; it {_takes_effect(changeable, manner.options)}")
     state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.ROLLED_BACK:
@@ -192,16 +189,21 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         raise typer.Exit(4)
 
 
-def _takes_effect(state: ChangeState, manner: Manner) -> str:
+def _takes_effect(changeable: Changeable, options: ChangeOptions) -> str:
+    with_next_batch = "takes effect with the next batch of what it changes"
+    if options.at is None and options.history_ms is None:
+        return with_next_batch
+    state = changeable.state()
     if state.history is not None and state.is_reading_history:
         return f"takes effect when {state.history.in_words}"
-    later = state.handing_over if manner.options.at is not None else None
-    return later or "takes effect with the next batch of what it changes"
+    return state.handing_over or with_next_batch
 
 
-def _is_on_trial(changeable: Changeable, number: int) -> bool:
-    state = changeable.state()
-    return (state.number, state.stage) == (number, Stage.ON_TRIAL)
+def _can_give_up(state: ChangeState, in_force: int) -> int:
+    """The version that can be cancelled: the one whose history is read, or that is on trial; 0 if none can."""
+    if state.is_reading_history:
+        return state.number
+    return in_force if (state.number, state.stage) == (in_force, Stage.ON_TRIAL) else 0
 
 
 def _give_up(

@@ -146,7 +146,7 @@ def test_after_a_kill_the_application_is_wholly_the_old_version_or_the_new_one(
             ask_to_change(
                 of_state(drive), shop(drive.directory, 2, pairs=True), ChangeOptions(history_ms=FROM_MS)
             )
-            process.wait(400)
+            process.wait(100)
     is_new = point is CrashPoint.AFTER_VERSION
     version = 2 if is_new else 1
     in_force = of_state(drive).versions.in_force()

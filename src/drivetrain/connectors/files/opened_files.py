@@ -72,7 +72,7 @@ class ArrowFiles(OpenedSource):
     def part_again(self, start: str | None, end: str, fraction: float) -> str:
         """Some bytes of the file log, as far as it was read."""
         at, most = json.loads(start or '{"bytes": 0}')["bytes"], int(self._plan.max_batch_bytes * fraction)
-        cut = open_log(self._plan).cut(at, max(1, most))  # opened anew: files may have come since
+        cut = open_log(self._plan).cut(at, max(1, most))  # opened again: files may have come since
         return end if cut >= json.loads(end)["bytes"] else json.dumps({"bytes": cut, "end": 0})
 
 

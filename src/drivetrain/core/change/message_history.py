@@ -6,7 +6,7 @@ sources still, but the results of most processors are not kept anywhere.
 Design: with `--history FROM`, the messages from FROM on are read from the sources again, and pass through the
 processors between the sources and the new fragment (its *way*) a second time. That gives the same messages
 only if the way keeps no state, and if one query reads the sources and runs the whole way. So the running
-fragment that writes the new channel must keep no state, read sources itself and nothing else, and go on with
+fragment that writes the new channel must keep no state, read sources itself and nothing else, and keep
 the query that it has.
 
 | a new processor | gets |

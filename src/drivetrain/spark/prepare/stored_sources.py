@@ -68,7 +68,7 @@ class StoredSource(OpenedSource):
 
     def start_again(self, from_ms: int, end: str) -> str | None:
         """Before the first entry that can have a message of that time; raises `ReplayError` if it is gone."""
-        store = ChannelStore(self._store.uri)  # listed anew: others trim it
+        store = ChannelStore(self._store.uri)  # listed again: others trim it
         first = first_entry(store, from_ms, self._column, store.uri)
         return self._before(store, min(first, json.loads(end)["entry"]))
 

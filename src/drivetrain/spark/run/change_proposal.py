@@ -115,8 +115,7 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    require_states(before.record, options.drops)
-    require_histories(before.record, record, options)
+    _require_possible(before.record, record, options)
     if not options.even_if_read:
         refuse_read(before.record, record)
     taken = msgspec.structs.replace(options, even_if_read=True)  # what others read was looked at
@@ -153,6 +152,11 @@ def checked(
         return _at_a_time(versions, drivers, loaded, change, asked, options.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
     return Proposal(_with_schemas(loaded, change), change, asked.made_how, asked.code, sets, queries)
+
+
+def _require_possible(before: GraphVersion, record: GraphVersion, options: ChangeOptions) -> None:
+    require_states(before, options.drops)
+    require_histories(before, record, options)
 
 
 def _with_schemas(loaded: LoadedVersion, change: Change) -> LoadedVersion:

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.core.channel.channel_log import NO_BATCH
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.durable import publish_directory
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.beginning import ChannelBeginning, former_producer
 from drivetrain.runtime.channel.store import ChannelStore
@@ -284,7 +285,7 @@ class HistoryReader:
                 store.append(self.done_at, [], clock)
             shutil.rmtree(place, ignore_errors=True)
             place.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(former.uri, place)
+            publish_directory(Path(former.uri), place)
             reached(CrashPoint.HISTORY_PLACED)
 
 

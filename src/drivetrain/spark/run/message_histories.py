@@ -7,8 +7,8 @@ where reading has ended.
 Design: a change with a history is compiled first, like any other, and then waits here. One reader for each
 running fragment that writes a new channel works in a thread of its own. When all of them are near, these
 fragments are held between two batches, the readers read the rest, the channels are put in their places, and
-the change takes its course before the fragments go on (`completed`): the version that is recorded then names
-channels that are whole.
+the change takes its course before the fragments continue (`completed`): the version that is recorded then
+names channels that are whole.
 
 What if we die here: until the version is recorded nothing has changed, and what was read belongs to no
 version: the next process deletes it. After that, the channels have all messages up to the batch that is named
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.recovery import Stepping
 
 
-_TELL_S: Final = 60.0
+_NOTICE_S: Final = 60.0
 """How often a notice shows the progress."""
 
 
@@ -90,7 +90,7 @@ class MessageHistories:
         self._stepping: list[Stepping] = []
         self._state: HistoryState | None = None
         self._given_up: str | None = None
-        self._told_s = 0.0
+        self._noticed_s = 0.0
 
     # -- for any thread --------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class MessageHistories:
             return
         before = self._versions.in_force.record
         self._state = HistoryState(from_ms, tuple(read_again(before, proposal.loaded.record)))
-        self._readers, self._told_s = proposal.histories, time.monotonic()
+        self._readers, self._noticed_s = proposal.histories, time.monotonic()
         self._stepping = [self._begin(reader.fragment, reader.steps()) for reader in proposal.histories]
         self._versions.notices.append(
             f"version {proposal.change.number} comes into force when {self._state.in_words}"
@@ -234,8 +234,8 @@ class MessageHistories:
             if not stepping.is_alive():
                 raise self._failed(stepping)
         now_s, state = time.monotonic(), self.state
-        if now_s - self._told_s > _TELL_S and state is not None:
-            self._told_s = now_s
+        if now_s - self._noticed_s > _NOTICE_S and state is not None:
+            self._noticed_s = now_s
             self._versions.notices.append(state.in_words)
         if not all(reader.is_near for reader in self._readers):
             return False
@@ -290,7 +290,7 @@ class MessageHistories:
         self._versions.notices.append(f"version {proposal.change.number}: {state.in_words}; that is all")
 
     def _end(self) -> None:
-        """Stop reading, let the fragments go on, and delete what is aside."""
+        """Stop reading, let the fragments continue, and delete what is aside."""
         state = self.state
         for stepping in self._stepping:
             stepping.give_up()
