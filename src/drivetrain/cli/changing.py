@@ -167,10 +167,8 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
     found = compared.difference
     if not as_json:
         show_comparison(compared, Console())
-    can_give_up = gives_up and not manner.dry_run
-    given_up = _can_give_up(changeable.state(), compared.old.number) if can_give_up else 0
-    if given_up:
-        _give_up(changeable, compared, wait_s, given_up, yes=manner.yes or as_json, as_json=as_json)
+    if gives_up and not manner.dry_run and _is_on_trial(changeable, compared.old.number):
+        _give_up(changeable, compared, wait_s, yes=manner.yes or as_json, as_json=as_json)
         return
     is_possible = not (found.refused or found.after_stop)
     if manner.dry_run or found.is_empty or not is_possible:
@@ -199,18 +197,16 @@ def _takes_effect(changeable: Changeable, options: ChangeOptions) -> str:
     return state.handing_over or with_next_batch
 
 
-def _can_give_up(state: ChangeState, in_force: int) -> int:
-    """The version that can be cancelled: the one whose history is read, or that is on trial; 0 if none can."""
-    if state.is_reading_history:
-        return state.number
-    return in_force if (state.number, state.stage) == (in_force, Stage.ON_TRIAL) else 0
+def _is_on_trial(changeable: Changeable, number: int) -> bool:
+    state = changeable.state()
+    return (state.number, state.stage) == (number, Stage.ON_TRIAL)
 
 
 def _give_up(
-    changeable: Changeable, compared: Comparison, wait_s: float, number: int, *, yes: bool, as_json: bool
+    changeable: Changeable, compared: Comparison, wait_s: float, *, yes: bool, as_json: bool
 ) -> None:
-    """Go back from version `number`, which is on trial, or whose history is read: no other change is possible
-    meanwhile."""
+    """Go back from the version in force, which is on trial: no other change is possible meanwhile."""
+    number = compared.old.number
     if not yes:
         ask()
     changeable.give_up(number)

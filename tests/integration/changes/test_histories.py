@@ -12,15 +12,17 @@ import pytest
 from harness import Harness
 from killed_runs import ask_to_change, run_killed_at
 from shop import Feed, Stream, marks, program, rows, shop, wait_until
+from typer.testing import CliRunner
 
 from drivetrain import start
+from drivetrain.cli.main import app
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_stages import Reached
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
-from drivetrain.runtime.control_requests import ask_to_give_up, asked_state
+from drivetrain.runtime.control_requests import asked_state
 from drivetrain.runtime.run_directory import RunDirectory
 
 TIMEOUT = "5 min"
@@ -98,7 +100,9 @@ def test_a_version_with_a_history_that_fails_or_is_cancelled_leaves_nothing(driv
         history = asked_state(of_state(drive)).history
         assert history is not None
         assert (history.from_ms, history.fragments, history.is_over) == (FROM_MS, ("pairs",), False)
-        ask_to_give_up(of_state(drive), 2)
+        command = ["rollback", "shop", "--yes", "--state-dir", str(drive.directory / "state")]
+        rolled_back = CliRunner().invoke(app, command)
+        assert "version 2 was cancelled, version 1 continues" in rolled_back.output, rolled_back.output
         wait_until(lambda: asked_state(of_state(drive)).outcome, lambda: running.is_running)
         ended = asked_state(of_state(drive))
         assert ended.outcome is Outcome.REFUSED
