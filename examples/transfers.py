@@ -2,6 +2,7 @@
 
     drivetrain run examples/transfers.py --set database=bank.db
     drivetrain run examples/transfers.py --set database=postgresql://bank@localhost/bank
+    drivetrain run examples/transfers.py --set database=mariadb://bank@localhost/bank
 
 Two tables are written: `ledger` has every transfer once, `balances` every account with what it has now.
 They come from different fragments of the application and are published together, at each of its
@@ -17,7 +18,7 @@ from typing import Any
 from drivetrain import Application, Task, partitioners, sinks, sources
 
 app = Application("transfers")
-database = app.setting("database", doc="a SQLite file, or the address of a PostgreSQL database")
+database = app.setting("database", doc="a SQLite file, or the address of a PostgreSQL or MySQL database")
 transfers = app.setting("transfers", 100_000, doc="how many there are")
 accounts = app.setting("accounts", 100, doc="between how many accounts")
 per_second = app.setting("per-second", 2_000.0, doc="how many there are each second")
@@ -65,6 +66,8 @@ def table(name: str, **how: Any) -> sinks.Sink:
     """A sink of a table of the database."""
     if database.startswith("postgres"):
         return sinks.postgresql(database, name, **how)
+    if database.startswith(("mysql", "mariadb")):
+        return sinks.mysql(database, name, **how)
     return sinks.sqlite(database, name, **how)
 
 

@@ -1,4 +1,4 @@
-"""What every test may use (Spark, PostgreSQL, an object store, one of each), and which run in one process.
+"""What every test may use (Spark, databases, an object store, one of each), and which run in one process.
 
 `scripts/check.sh` runs tests in several processes (pytest-xdist). Each has a session and servers of its own.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mariadb_server import MariadbServer
 from nightly_run import is_nightly
 from object_store import ENVIRONMENT, S3Server
 from postgres_server import PostgresServer
@@ -113,6 +114,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server of the run's own; a test makes itself a database in it."""
     server = PostgresServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariadbServer]:
+    """A MariaDB server of the run's own; a test makes itself a database in it."""
+    server = MariadbServer()
     server.start()
     yield server
     server.close()

@@ -82,6 +82,10 @@ class CrashPoint(StrEnum):
     """Likewise, with the state that a version has dropped which was rolled back."""
     SAVEPOINT_UPLOADED = "savepoint-uploaded"
     """The files of a savepoint are in an object store; nothing names them yet."""
+    COPY_UPLOADED = "copy-uploaded"
+    """Likewise of a checkpoint that is copied there before its results are published."""
+    COPY_NAMED = "copy-named"
+    """The copy counts; on this machine the checkpoint is not decided yet."""
     FRAGMENT_LEAVES = "fragment-leaves"
     """A fragment is recorded as ready for deletion; nothing of it is deleted yet."""
 

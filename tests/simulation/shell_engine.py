@@ -250,7 +250,7 @@ class StandInEngine:
     `while_compiling` is what others do while a fragment is compiled.
     """
 
-    spark: Any = None
+    spark: Any = SimpleNamespace(conf={})
     cores = 2
 
     def __init__(

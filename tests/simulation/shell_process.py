@@ -29,6 +29,7 @@ from drivetrain.core.job.run_progress import QuietListener, RunOutcome
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.simulator.loop import SimulatedLoop
@@ -226,8 +227,18 @@ class Process:
         )
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=world.wall_s)
+        copies = None
+        if world.store is not None:
+            copies = CopiedCheckpoints(world.store, "shells", "s3://copies/shells", self.rundir.path)
+            copies.require_own()
         self.execution = prepare(
-            self.plan, self.rundir, world.config, flow=flow, host=host, version=self.version
+            self.plan,
+            self.rundir,
+            world.config,
+            flow=flow,
+            host=host,
+            version=self.version,
+            copies=copies,
         )
         world.restores += any("went back" in notice for notice in self.execution.notices)
         self.actors = Actors(Random(world.random.random()), world.config)
@@ -379,10 +390,15 @@ class Process:
             self.is_recovering = False
 
     def while_compiling(self) -> None:
-        """A recovery compiles in a thread of its own: the loop goes on meanwhile."""
+        """A recovery compiles in a thread of its own: the loop goes on meanwhile.
+
+        It does not stop now, which would wait for the recovery: here that goes on only when `look` returns.
+        """
         if self.is_recovering and self.world.random.random() < 0.5:
+            is_to_stop, self.listener.stops = self.listener.stops, False
             self.change()
             self.look()
+            self.listener.stops |= is_to_stop
 
     def pass_time(self) -> None:
         assert self.actors is not None

@@ -8,6 +8,7 @@ wall clock is set forward and back.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections import deque
@@ -30,6 +31,8 @@ from drivetrain.errors import OperatorError
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.spark.batch import newest_bound
 from drivetrain.spark.prepare import opened_sinks
+from drivetrain.spark.run import run_checkpoints
+from model_store import ModelStore
 
 STEPS = 60_000
 """Many more than a life of such an application takes."""
@@ -39,7 +42,8 @@ class World:
     """One application with its disk, from the first start of its process to its end.
 
     With `deaths` the process dies when it comes to each of these points, one after the other, and nothing
-    else befalls it. One that is growing gets a fragment by some of its changes, and loses it by others.
+    else befalls it. One that is growing gets a fragment by some of its changes, and loses it by others. The
+    checkpoints of one that is copied are in a store, too, and its state directory may be lost.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class World:
         is_growing: bool = False,
         has_history: bool = False,
         scalings: int = 0,
+        is_copied: bool = False,
     ) -> None:
         self.random = Random(seed)
         self.directory = directory
@@ -76,6 +81,11 @@ class World:
         if has_history and deaths is None:
             self.changes_left, self.eagerness = self.random.randrange(6, 30), 0.01
         self.scalings_left, self.scaled = scalings, 0
+        self.store = ModelStore(before=self.at_request, after=self.at_request) if is_copied else None
+        self.lost = 0
+        """How often the state directory was lost."""
+        if is_copied:
+            self.changes_left = 0  # versions would be lost with the directory, and the user's file not
         self.rolled_back: set[int] = set()
         """The changes of which some version was rolled back."""
         self.changes = 0
@@ -90,6 +100,7 @@ class World:
         """How many changes asked for the messages that were before."""
         self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
+        mode = "on" if is_copied else mode
         mode = "off" if is_growing else mode  # with checkpoints no fragment starts or goes
         self.config = Config.load(
             None,
@@ -97,6 +108,7 @@ class World:
             {
                 "state.dir": str(directory / "state"),
                 "checkpoint.mode": mode,
+                "checkpoint.copy-to": "s3://copies" if is_copied else "nowhere",
                 "checkpoint.interval": f"{self.random.choice((100, 300, 1000))} ms",
                 "checkpoint.timeout": "20 s",
                 "channel.window-batches": str(self.random.choice((2, 4, 50))),
@@ -124,6 +136,22 @@ class World:
         if self.is_dead:
             raise Killed
         self.may_die(self.risk)
+
+    def at_request(self, _what: str, _path: str) -> None:
+        """A request to the store is sent, or was done: the process may end here."""
+        if self.is_up:
+            if self.is_dead:
+                raise Killed
+            self.may_die(self.risk * 5)
+
+    def may_lose_the_disk(self) -> None:
+        """Lose the state directory, if a checkpoint was copied."""
+        state = next((self.directory / "state").glob("shells-*"), None)
+        has_copy = self.store is not None and any("/checkpoints/" in name for name in self.store.objects)
+        if state is not None and has_copy and self.random.random() < 0.5:
+            shutil.rmtree(state)
+            self.lost += 1
+            self.clock_ms = -(10**18)  # it goes on from that of the copy
 
     def may_die(self, chance: float) -> None:
         if self.kills_left > 0 and self.random.random() < chance:
@@ -241,6 +269,7 @@ def run_world(
     is_growing: bool = False,
     has_history: bool = False,
     scalings: int = 0,
+    is_copied: bool = False,
 ) -> World:
     """Run an application to its end, however often its process is killed on the way; raises what is wrong."""
     memory = Path("/dev/shm")
@@ -252,6 +281,7 @@ def run_world(
             is_growing=is_growing or has_history,
             has_history=has_history,
             scalings=scalings,
+            is_copied=is_copied,
         )
         with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
             patched.setattr(time, "monotonic", lambda: world.now_s)
@@ -263,9 +293,12 @@ def run_world(
             patched.setattr(
                 opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
             )
+            # A thread would look at the wall clock; whoever is fenced notices with the next checkpoint.
+            patched.setattr(run_checkpoints, "Watch", lambda *_: None)
             while run_life(world) is not RunOutcome.FINISHED:
                 world.check_shown()
                 world.check_versions()
+                world.may_lose_the_disk()
         world.check_end()
         return world
 

@@ -138,6 +138,8 @@ ELSEWHERE = (
     *OF_SCALING,
     *OF_STATES,
     CrashPoint.SAVEPOINT_UPLOADED,
+    CrashPoint.COPY_UPLOADED,
+    CrashPoint.COPY_NAMED,
     CrashPoint.ENTRY_DROPPED,
 )
 

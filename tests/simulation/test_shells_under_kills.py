@@ -22,10 +22,18 @@ def run(
     is_growing: bool = False,
     has_history: bool = False,
     scalings: int = 0,
+    is_copied: bool = False,
 ) -> World:
     """Run an application to its end."""
     try:
-        return run_world(seed, deaths, is_growing=is_growing, has_history=has_history, scalings=scalings)
+        return run_world(
+            seed,
+            deaths,
+            is_growing=is_growing,
+            has_history=has_history,
+            scalings=scalings,
+            is_copied=is_copied,
+        )
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
         sys.stderr.write(f"failed with {SEED_VARIABLE}={seed}\n")
@@ -89,6 +97,23 @@ def test_a_process_that_dies_while_a_fragment_is_scaled_goes_on_from_there(point
     assert run(7, [point] * 3, scalings=40).kills == 3, "it was to die there"
 
 
+def test_every_message_is_shown_once_though_the_disk_is_lost_again_and_again() -> None:
+    worlds: list[World] = []
+    run_seeds(lambda seed: worlds.append(run(seed, is_copied=True)), chosen_seeds(8, at_most=1000))
+    assert len(worlds) == 1 or sum(world.lost for world in worlds) > len(worlds) / 2, "few disks were lost"
+
+
+OF_COPIES = (CrashPoint.COPY_UPLOADED, CrashPoint.COPY_NAMED)
+
+
+@pytest.mark.parametrize("point", [*OF_COPIES, CrashPoint.AFTER_RECORD, CrashPoint.AFTER_PUBLICATION])
+def test_a_machine_that_is_lost_at_a_point_of_a_checkpoint_costs_nothing(point: CrashPoint) -> None:
+    deaths = [CrashPoint.COPY_NAMED, *[point] * 4]  # the first leaves a copy
+    world = run(7, deaths, is_copied=True)
+    assert world.kills == 5, "it was to die there"
+    assert world.lost > 0
+
+
 OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)
 """The stand-in's queries have no state; `tests/unit/runtime/test_dropped_state.py` has every moment."""
 ELSEWHERE = (
@@ -97,6 +122,7 @@ ELSEWHERE = (
     *OF_FRAGMENTS,
     *OF_HISTORIES,
     *OF_STATES,
+    *OF_COPIES,
     CrashPoint.SAVEPOINT_UPLOADED,
     CrashPoint.ENTRY_DROPPED,
 )

@@ -27,7 +27,10 @@ OnChange: TypeAlias = Literal["fail", "skip"]
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaRows:
-    """Rows of the Delta table in the directory `path`; needs the package's extra `delta`.
+    """Rows of the Delta table `path`; needs the package's extra `delta`.
+
+    `path` is a directory, or a place in an object store (`s3://bucket/name`), which section `[s3]` of the
+    configuration describes.
 
     Without `from_version`, the source reads the rows that the table has at the first start; with it, the rows
     that this version and later ones have appended. With `watch`, it also reads rows that are appended later.
@@ -46,8 +49,8 @@ class DeltaRows:
     on_bad_record: ClassVar[Literal["fail"]] = "fail"
 
     def __post_init__(self) -> None:
-        if not self.path or "://" in self.path:
-            raise _wrong("not a directory of a Delta table", "a path", self.path)
+        if not self.path or ("://" in self.path and not self.path.startswith("s3://")):
+            raise _wrong("not a place of a Delta table", "a path, or s3://BUCKET/NAME", self.path)
         if self.from_version is not None and self.from_version < 0:
             raise _wrong("not a version of a table", "0 or more", self.from_version)
         if self.on_change not in ("fail", "skip"):
@@ -81,7 +84,7 @@ def delta(
 
     >>> delta("tables/orders").bounded
     True
-    >>> delta("tables/orders", from_version=12, watch=True, event_time="at").bounded
+    >>> delta("s3://lake/orders", from_version=12, watch=True, event_time="at").bounded
     False
     """
     return DeltaRows(

@@ -235,13 +235,15 @@ SINK_WORDS: Final[Mapping[str, str]] = {
     "foreach": "batches(function)",
     "foreachBatch": "batches(function)",
     "foreach_batch": "batches(function)",
-    "jdbc": "postgresql(...) or sqlite(...)",
+    "jdbc": "postgresql(...), mysql(...) or sqlite(...)",
     "jsonl": "json(...), whose files have an object in each line",
+    "mariadb": "mysql(...), for both servers",
     "noop": "none()",
     "postgres": "postgresql(...)",
     "print": "console()",
     "show": "console()",
     "stdout": "console()",
+    "valkey": "redis(...), for both servers",
 }
 """Names of sinks in other systems, and what to write here."""
 

@@ -30,6 +30,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from drivetrain.api.custom_sink import CustomSink as CustomSink
+from drivetrain.api.custom_sink import Guarantee as Guarantee
 from drivetrain.api.delta_sink import DeltaSink as DeltaSink
 from drivetrain.api.delta_sink import delta as delta  # re-exported with the functions of this module
 from drivetrain.api.file_sinks import FileSink as FileSink
@@ -43,7 +45,11 @@ from drivetrain.api.iceberg_sink import IcebergSink as IcebergSink
 from drivetrain.api.iceberg_sink import iceberg as iceberg
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka
+from drivetrain.api.mysql_sink import MysqlSink as MysqlSink
+from drivetrain.api.mysql_sink import mysql as mysql
 from drivetrain.api.other_words import SINK_WORDS
+from drivetrain.api.redis_sink import RedisSink as RedisSink
+from drivetrain.api.redis_sink import redis as redis
 from drivetrain.api.spelling import names_of_module
 from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
 from drivetrain.api.sql_sink import SqliteSink as SqliteSink
@@ -60,8 +66,10 @@ __all__ = [
     "IcebergSink",
     "KafkaSink",
     "MemorySink",
+    "MysqlSink",
     "NullSink",
     "PostgresqlSink",
+    "RedisSink",
     "Roll",
     "Sink",
     "SqlSink",
@@ -75,17 +83,17 @@ __all__ = [
     "json",
     "kafka",
     "memory",
+    "mysql",
     "none",
     "parquet",
     "postgresql",
+    "redis",
     "sqlite",
     "text",
 ]
 
 if not TYPE_CHECKING:
     __getattr__ = names_of_module("drivetrain.sinks", __all__, SINK_WORDS)
-
-Guarantee: TypeAlias = Literal["exactly once", "at least once", "at most once"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,26 +133,6 @@ class NullSink:
     guarantee: ClassVar[Guarantee] = "exactly once"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CustomSink:
-    """A sink of an installed connector: subclass it as a frozen dataclass with your system's settings.
-
-    A subclass declares its `guarantee`, and describes its destination in `name`, for plans and errors.
-    """
-
-    guarantee: ClassVar[Guarantee] = "at least once"
-
-    @property
-    def name(self) -> str:
-        """The destination, as plans and errors show it."""
-        return ""
-
-    @property
-    def place(self) -> str | None:
-        """The place that no other sink of an application may write to; None: several may share it."""
-        return None
-
-
 Sink: TypeAlias = (
     FileSink
     | ConsoleSink
@@ -154,8 +142,10 @@ Sink: TypeAlias = (
     | KafkaSink
     | SqliteSink
     | PostgresqlSink
+    | MysqlSink
     | DeltaSink
     | IcebergSink
+    | RedisSink
     | CustomSink
 )
 

@@ -21,6 +21,8 @@ def last_checkpoint(figures: CheckpointFigures, now_ms: int) -> str:
         text += f" ({slowest} {show_span(last.fragment_ms[slowest])})"
     if last.as_of_ms is not None:
         text += f", states as of {show_clock(last.as_of_ms)}"
+    if figures.copied_to is not None:
+        text += f", copied to {figures.copied_to}"
     if figures.failed:
         text += f", {show_counted(figures.failed, 'failure')}"
     return text

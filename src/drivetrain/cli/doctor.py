@@ -21,6 +21,7 @@ from drivetrain.cli.finding import Finding, Verdict
 from drivetrain.cli.object_places import check_place
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import run, spark
+from drivetrain.config.catalog.checkpoint import COPY_TO
 from drivetrain.errors import ConfigError
 from drivetrain.terminal import Console, Table, Text, print_line
 
@@ -40,7 +41,7 @@ def doctor_command(
     """Check that this machine has everything that Drivetrain needs, and show how to install the rest.
 
     With PLACES, s3:// URIs, also check that they can be reached, read and written, and behave as Drivetrain
-    requires.
+    requires; so is the place to which checkpoints are copied, if there is one.
     """
     given = parse_sets(sets)
     split_sets(given, ())
@@ -53,7 +54,9 @@ def doctor_command(
         config = Config()
         findings.append(Finding("configuration", Verdict.FAIL, f"{error.where}: {error.what}", error.remedy))
     findings += examine(config)
-    findings += [check_place(place, config) for place in places or ()]
+    copied_to = config[COPY_TO]
+    wanted = [*(places or ()), *([] if copied_to == COPY_TO.default else [copied_to])]
+    findings += [check_place(place, config) for place in dict.fromkeys(wanted)]
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if as_json:
         print_line(json.dumps({"ok": not failed, "findings": [asdict(finding) for finding in findings]}))

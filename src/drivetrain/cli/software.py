@@ -41,6 +41,8 @@ EXTRAS: Final = (
     ("confluent-kafka", "exactly-once sinks of Kafka", "kafka"),
     ("fastavro", "Avro messages of Kafka", "kafka"),
     ("psycopg", "PostgreSQL sinks", "postgresql"),
+    ("PyMySQL", "MySQL and MariaDB sinks", "mysql"),
+    ("redis", "Redis sinks", "redis"),
     ("deltalake", "Delta tables", "delta"),
     ("pyiceberg", "Iceberg tables", "iceberg"),
     ("obstore", "sources and sinks in object stores (s3://)", "s3"),

@@ -23,7 +23,7 @@ Invariants:
 2. Preparing a batch again replaces it.
 3. At most one segment, or one small batch, is in memory at any time.
 
-Called by the Kafka sink. Source: the transactional outbox.
+Called by the Kafka, SQL and Redis sinks. Source: the transactional outbox.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from drivetrain.connectors.in_process.connector import (
 )
 from drivetrain.connectors.in_process.sent_messages import SentMessagesConnector
 from drivetrain.connectors.kafka.connector import KafkaConnector
+from drivetrain.connectors.redis.connector import RedisConnector
 from drivetrain.connectors.sql.connector import SqlConnector
 from drivetrain.errors import UserError
 from drivetrain.spark.connector.connector import Connector
@@ -59,6 +60,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "sql": SqlConnector(),
     "delta": DeltaConnector(),
     "iceberg": IcebergConnector(),
+    "redis": RedisConnector(),
     "sent": SentMessagesConnector(),
 }
 

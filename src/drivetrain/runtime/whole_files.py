@@ -58,6 +58,15 @@ def publish_bytes(filesystem: pafs.FileSystem, path: str, content: bytes) -> Non
         publish_file(filesystem, aside, path)
 
 
+def read_whole_file(filesystem: pafs.FileSystem, path: str) -> bytes:
+    """The content of a file, with one request to an object store; raises FileNotFoundError."""
+    objects = objects_of(filesystem)
+    if objects is not None:
+        return objects.read_file(path)
+    with filesystem.open_input_stream(path) as stream:
+        return bytes(stream.read())
+
+
 def staging_files(filesystem: pafs.FileSystem) -> pafs.FileSystem:
     """The file system on which files are written before they are published; local for an object store."""
     return filesystem if objects_of(filesystem) is None else pafs.LocalFileSystem()

@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drivetrain import run
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunOutcome
+
+if TYPE_CHECKING:
+    from mariadb_server import MariadbServer
 
 TRANSFERS = Path(__file__).parents[3] / "examples" / "transfers.py"
 
@@ -120,6 +123,25 @@ def of_sqlite(path: Path) -> Query:
                 return connection.execute(statement).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error) or "unable to open" in str(error):
+                return []
+            raise
+
+    return query
+
+
+def of_mariadb(server: MariadbServer, database: str) -> Query:
+    """Queries of a MariaDB database, by one connection; none as long as the tables are not there."""
+    import pymysql
+
+    connection = server.connect(database)
+
+    def query(statement: str) -> list[Any]:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+                return [tuple(map(int, row)) for row in cursor.fetchall()]
+        except pymysql.err.ProgrammingError as error:
+            if "doesn't exist" in str(error):
                 return []
             raise
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from money import WRONG, Query, Reader, Run, of_postgresql, of_sqlite, run_here
+from money import WRONG, Query, Reader, Run, of_mariadb, of_postgresql, of_sqlite, run_here
 
 from drivetrain.core.job.run_progress import RunOutcome
 from nightly_run import is_nightly
@@ -20,6 +20,7 @@ from nightly_run import is_nightly
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mariadb_server import MariadbServer
     from postgres_server import PostgresServer
 
 NIGHTLY = is_nightly()
@@ -64,6 +65,16 @@ def test_a_reader_of_sqlite_sees_ledger_and_balances_agree_whatever_is_killed(
 ) -> None:
     path = tmp_path / "bank.db"
     killed_and_finished(tmp_path, str(path), of_sqlite(path))
+
+
+@pytest.mark.nightly("the same as with PostgreSQL")
+def test_a_reader_of_mariadb_sees_ledger_and_balances_agree_whatever_is_killed(
+    tmp_path: Path, mariadb: MariadbServer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANK_PASSWORD", mariadb.password)
+    mariadb.run("create database bank")
+    url = mariadb.url("bank", "BANK_PASSWORD", scheme="mariadb")
+    killed_and_finished(tmp_path, url, of_mariadb(mariadb, "bank"))
 
 
 @pytest.mark.nightly("test_publishing and test_restore, with fewer deaths")

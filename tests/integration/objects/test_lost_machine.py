@@ -1,17 +1,33 @@
-"""An application whose machine is gone continues from its savepoint in an object store."""
+"""An application whose machine is gone continues from what an object store has: a savepoint, or a copied
+checkpoint.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
 import time
+import zlib
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow.parquet as pq
+import pytest
 
 from drivetrain import Application, agg, run, sinks, sources, start
+from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
-from drivetrain.core.job.run_progress import RunOutcome
+from drivetrain.core.job.run_progress import NoticeGiven, QuietListener, RunOutcome
+from drivetrain.crash_points import VARIABLE, CrashPoint
+from drivetrain.runtime.checkpoints.copied_checkpoints import TakenOverError
+from drivetrain.spark.run import copying
 from object_store import S3Server
 
 if TYPE_CHECKING:
@@ -64,3 +80,126 @@ def test_what_was_saved_goes_on_elsewhere_and_the_disk_may_be_gone(
     assert len(after) + len(rows_in(bucket / "old" / "each")) >= ROWS
     counts = [(row["key"], row["n"]) for row in rows_in(bucket / "new" / "counts")]
     assert sorted(counts) == [(str(key), ROWS // KEYS) for key in range(KEYS)]
+
+
+COPIED, COPIED_KEYS = 900, 3
+HERE = Path(__file__).parent
+
+
+def killed_at(point: CrashPoint, times: int, sets: dict[str, str], settings: dict[str, str]) -> None:
+    """Run the application in a process that is killed when it comes to a point for that time."""
+    command = [str(Path(sys.executable).with_name("drivetrain")), "run", str(HERE / "lost_application.py")]
+    for name, value in (sets | settings).items():
+        command += ["--set", f"{name}={value}"]
+    environment = {**os.environ, VARIABLE: f"{point}:{times}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+
+
+@dataclass
+class Outputs:
+    """Where an application writes, and what it must have written in the end."""
+
+    name: str
+    bucket: Path
+    database: Path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "rows": str(COPIED),
+            "keys": str(COPIED_KEYS),
+            "bucket": f"s3://{self.name}",
+            "database": str(self.database),
+        }
+
+    def application(self) -> Application:
+        return load_application(str(HERE / "lost_application.py"), self.settings)
+
+    def require_exact(self) -> None:
+        assert sorted(row["id"] for row in rows_in(self.bucket / "each")) == list(range(COPIED))
+        with closing(sqlite3.connect(self.database)) as connection:
+            found = connection.execute("select id from each_row order by id").fetchall()
+        assert [id for (id,) in found] == list(range(COPIED))
+        table = pl.read_delta(str(self.bucket / "table"))
+        assert sorted(table["id"].to_list()) == list(range(COPIED))
+        counts = sorted((row["key"], row["n"]) for row in rows_in(self.bucket / "counts"))
+        assert counts == [(str(key), COPIED // COPIED_KEYS) for key in range(COPIED_KEYS)]
+
+
+def sets_of(s3: S3Server, state: Path, outputs: Outputs) -> dict[str, str]:
+    """The configuration of an application that copies its checkpoints."""
+    return s3.sets() | {
+        "state.dir": str(state),
+        "checkpoint.copy-to": f"s3://{outputs.name}/copies",
+        "checkpoint.interval": "500 ms",
+        "spark.master": "local[2]",
+        "run.max-batch-rows": "100",
+    }
+
+
+@pytest.fixture
+def outputs(
+    s3: S3Server, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Outputs:
+    monkeypatch.setattr(copying, "LOOK_S", 0.5)
+    name = f"copied-{zlib.crc32(request.node.name.encode()):x}"
+    return Outputs(name, s3.bucket(name), tmp_path / "elsewhere.db")
+
+
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [
+        (CrashPoint.AFTER_RECORD, 5),
+        *(
+            pytest.param(point, times, marks=pytest.mark.nightly("the unit tests of copied_checkpoints"))
+            for point, times in (
+                (CrashPoint.COPY_UPLOADED, 3),
+                (CrashPoint.COPY_NAMED, 3),
+                (CrashPoint.AFTER_PUBLICATION, 2),
+                (CrashPoint.AFTER_SINK, 9),
+            )
+        ),
+    ],
+)
+def test_a_machine_that_is_lost_while_it_runs_costs_no_result_and_shows_none_twice(
+    spark: SparkSession, s3: S3Server, tmp_path: Path, outputs: Outputs, point: CrashPoint, times: int
+) -> None:
+    killed_at(point, times, sets_of(s3, tmp_path / "lost", outputs), outputs.settings)
+    shutil.rmtree(tmp_path / "lost")
+
+    notices = Notices()
+    config = Config.load(None, {}, sets_of(s3, tmp_path / "other", outputs))
+    assert run(outputs.application(), config, notices).outcome is RunOutcome.FINISHED
+
+    assert sum("continues from the copy of the newest checkpoint" in text for text in notices.texts) == 1
+    outputs.require_exact()
+
+
+def test_a_process_that_was_taken_for_lost_ends_and_nothing_of_it_is_shown(
+    spark: SparkSession, s3: S3Server, tmp_path: Path, outputs: Outputs
+) -> None:
+    here, elsewhere = (
+        Config.load(None, {}, sets_of(s3, tmp_path / name, outputs)) for name in ("here", "elsewhere")
+    )
+    former = start(outputs.application(), here)
+    while len(list((outputs.bucket / "each").glob("part-*"))) < 2:
+        assert former.is_running
+        time.sleep(0.05)
+    assert run(outputs.application(), elsewhere).outcome is RunOutcome.FINISHED
+    with pytest.raises(TakenOverError, match="another process has continued this application"):
+        former.wait()
+    outputs.require_exact()
+    with pytest.raises(TakenOverError, match="delete this application's state directory"):
+        run(outputs.application(), here)
+
+
+class Notices(QuietListener):
+    """Keeps the notices of a run."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_event(self, event: object) -> None:
+        if isinstance(event, NoticeGiven):
+            self.texts.append(event.text)

@@ -1,4 +1,4 @@
-"""Databases that the tests of SQL sinks write to: SQLite's file, and one of the run's PostgreSQL server."""
+"""Databases that the tests of SQL sinks write to: SQLite's file, and one of each server of the run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from drivetrain.api import sinks
-from drivetrain.api.sinks import PostgresqlSink, SqliteSink
+from drivetrain.api.sinks import MysqlSink, PostgresqlSink, SqliteSink
 from drivetrain.connectors.sql.sql_sink import SqlSinkWriter, open_sql
 from drivetrain.spark.connector.sink import SinkContext
+from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
 
 # What a batch without Spark looks like, and how it is prepared, the unit tests of the sinks know.
@@ -60,13 +61,36 @@ class PostgresDatabaseOfTest(SqliteDatabaseOfTest):
         return self.server.run(statement, self.name)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+class MariadbDatabaseOfTest(SqliteDatabaseOfTest):
+    kind = "mariadb"
+
+    def __init__(self, directory: Path, server: MariadbServer) -> None:
+        super().__init__(directory)
+        self.server = server
+        self.name = f"test_{uuid.uuid4().hex[:10]}"
+        server.run(f"create database {self.name}")
+
+    def sink(self, table: str, **settings: Any) -> MysqlSink:  # type: ignore[override]
+        return sinks.mysql(self.server.url(self.name, PASSWORD, scheme="mariadb"), table, **settings)
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.server.run(statement, self.name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def database(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SqliteDatabaseOfTest]:
     """An empty database, once of each make."""
     if request.param == "sqlite":
         yield SqliteDatabaseOfTest(tmp_path)
+        return
+    if request.param == "mariadb":
+        mariadb = request.getfixturevalue("mariadb")
+        monkeypatch.setenv(PASSWORD, mariadb.password)
+        other = MariadbDatabaseOfTest(tmp_path, mariadb)
+        yield other
+        mariadb.run(f"drop database {other.name}")
         return
     server = request.getfixturevalue("postgres")
     monkeypatch.setenv(PASSWORD, server.password)

@@ -1,6 +1,6 @@
 """A process that prepares and publishes to a ledger and to balances, until it is killed.
 
-    python publishing_process.py <directory> <sqlite path or PostgreSQL url>
+    python publishing_process.py <directory> <path of SQLite, or url of a server>
 
 For every line of its input it forks such a process, and says its number: importing takes longer than living.
 
@@ -38,6 +38,8 @@ def main(directory: Path, place: str) -> None:
     def sink(table: str, **settings: Any) -> Any:
         if place.startswith("postgresql:"):
             return sinks.postgresql(place, table, **settings)
+        if place.startswith("mariadb:"):
+            return sinks.mysql(place, table, **settings)
         return sinks.sqlite(place, table, **settings)
 
     declared = {"ledger": sink("ledger"), "balances": sink("balances", mode="upsert", key=["account"])}

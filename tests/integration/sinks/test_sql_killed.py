@@ -21,14 +21,18 @@ BOTH = "select (select count(*) from ledger), coalesce((select max(entries) from
 
 @pytest.mark.parametrize(
     "database",
-    ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly("SQLite, by the same steps"))],
+    [
+        "sqlite",
+        pytest.param("postgresql", marks=pytest.mark.nightly("SQLite, by the same steps")),
+        pytest.param("mariadb", marks=pytest.mark.nightly("SQLite, by the same steps")),
+    ],
     indirect=True,
 )
 def test_killed_again_and_again_every_row_is_there_once_and_readers_see_whole_transactions(
     database: Any, tmp_path: Path
 ) -> None:
     place = database.sink("ledger")
-    address = place.url if database.kind == "postgresql" else place.path
+    address = place.path if database.kind == "sqlite" else place.url
     state = tmp_path / "killed"
     state.mkdir()
     seen: list[tuple[int, int]] = []
@@ -77,8 +81,8 @@ def test_killed_again_and_again_every_row_is_there_once_and_readers_see_whole_tr
 class Parent:
     """The process that forks those that are killed."""
 
-    def __init__(self, state: Path, address: str) -> None:
-        command = [sys.executable, publishing_process.__file__, str(state), str(address)]
+    def __init__(self, state: Path, address: str, program: str = publishing_process.__file__) -> None:
+        command = [sys.executable, program, str(state), str(address)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )

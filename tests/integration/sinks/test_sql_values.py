@@ -44,6 +44,8 @@ def test_values_of_every_type_arrive(spark: SparkSession, database: Any) -> None
     wall, day = dt.datetime(2024, 2, 29, 12), dt.date(1969, 12, 31)  # noqa: DTZ001 - a time without a zone
     text = 'naïve "quoted", \n and , \\.'
     wanted = [1, 2, 3, 4, 1.5, 2.5, Decimal("12.340"), text, "", b"\x00\xff\\", True, instant, wall, day]
+    if database.kind == "mariadb":
+        wanted[11] = instant.replace(tzinfo=None)
     if database.kind == "sqlite":
         wanted[6] = "12.340"
         wanted[11:] = ["2024-02-29T23:59:59.123456Z", "2024-02-29T12:00:00.000000", "1969-12-31"]
@@ -69,7 +71,8 @@ def test_a_batch_that_comes_again_is_written_once(spark: SparkSession, database:
     assert publish(again, spark.range(7), 0) == 0
     assert publish(again, spark.range(5, 7), 1) == 2
     assert database.run("select count(*), max(id) from t") == [(7, 6)]
-    assert database.run("select sink, batch, rows from drivetrain_published") == [("t", 1, 7)]
+    rows = {"mariadb": '"rows"'}.get(database.kind, "rows")  # a word of its language
+    assert database.run(f"select sink, batch, {rows} from drivetrain_published") == [("t", 1, 7)]
 
 
 def test_a_batch_without_rows_needs_nothing(spark: SparkSession, database: Any) -> None:
@@ -141,7 +144,7 @@ def test_text_that_postgresql_cannot_hold_is_told_before_the_batch_is_kept(
 ) -> None:
     writer = database.open("t")
     zero = spark.sql("select concat('a', char(0), 'b') as v")
-    if database.kind == "sqlite":
+    if database.kind != "postgresql":
         assert publish(writer, zero, 0) == 1
         assert database.run("select v from t") == [("a\0b",)]
         return

@@ -16,6 +16,7 @@ def test_only_sinks_that_are_seen_at_checkpoints_ask_for_them() -> None:
         sinks.sqlite("r.db", "t"): True,
         sinks.sqlite("r.db", "t", mode="upsert", key=["id"]): False,
         sinks.postgresql("postgresql:///bank", "t"): True,
+        sinks.mysql("mysql://db/bank", "t"): True,
         sinks.parquet("out/a", together="out"): True,
         sinks.parquet("out"): False,
         sinks.memory("m"): False,
@@ -73,6 +74,38 @@ def test_an_address_with_a_reference_or_without_a_password_is_fine(url: str) -> 
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        f"mysql://user:{SECRET}@db/bank",
+        f"mariadb://user:{SECRET}$@db/bank",
+        f"mysql://db/bank?password={SECRET}",
+        f"mysql://user:${{NAME}}{SECRET}@db/bank",
+    ],
+)
+def test_a_password_of_mysql_that_is_written_out_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(GraphError, match="there is a password in the address") as caught:
+        sinks.mysql(url, "t")
+    assert SECRET not in str(caught.value)
+    assert "MYSQL_PWD" in (caught.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://user@db/bank",
+        "mariadb://user:${DB_PASSWORD}@db:3307/bank?ssl_ca=/etc/db.pem",
+        "mysql://user:${file:/run/secrets/db}@db/bank",
+        "${DATABASE_URL}",
+    ],
+)
+def test_an_address_of_mysql_with_a_reference_or_without_a_password_is_fine(url: str) -> None:
+    sink = sinks.mysql(url, "t")
+    assert sink.url == url
+    assert pickle.loads(pickle.dumps(sink)) == sink
+    assert "DB_PASSWORD" not in sink.name
+
+
+@pytest.mark.parametrize(
     ("build", "what"),
     [
         (lambda: sinks.sqlite("r.db", ""), "not the name of a table"),
@@ -89,6 +122,10 @@ def test_an_address_with_a_reference_or_without_a_password_is_fine(url: str) -> 
         (lambda: sinks.sqlite("r.db", "main.t"), "not the name of a table"),
         (lambda: sinks.sqlite("r.db", "t", timeout="soon"), "timeout"),
         (lambda: sinks.postgresql("", "t"), "needs an address"),
+        (lambda: sinks.mysql("", "t"), "needs an address"),
+        (lambda: sinks.mysql("postgresql://db/bank", "t"), "not the address of a MySQL database"),
+        (lambda: sinks.mysql("mysql://db:3306", "t"), "names no database"),
+        (lambda: sinks.mysql("mysql://[db/bank", "t"), "cannot be read"),
         (lambda: sinks.parquet("elsewhere/a", together="out"), "below their common directory"),
         (lambda: sinks.parquet("out", together="out"), "below their common directory"),
     ],

@@ -93,6 +93,10 @@ def test_the_last_checkpoint_is_told_with_its_age_size_and_slowest_fragment() ->
     live.on_event(CheckpointsProgressed(figures()))
     console.print(live._draw())
     assert "checkpoint 7, 13.0 s ago" in console.file.getvalue()  # type: ignore[attr-defined]
+    view.on_event(CheckpointsProgressed(figures(copied_to="s3://backup/shop-1")))
+    clock.now_s += 5
+    view.tick()
+    assert stream.getvalue().endswith("01:00:00, copied to s3://backup/shop-1\n")
 
 
 def test_a_checkpoint_that_failed_is_told_once_with_the_reason() -> None:

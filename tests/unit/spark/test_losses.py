@@ -11,6 +11,7 @@ from drivetrain.core.channel.channel_log import Segment
 from drivetrain.runtime.channel.loss_record import (
     MOST,
     LossRecord,
+    cut_channel,
     loss_record,
     record,
     require_batch,
@@ -51,6 +52,17 @@ def test_the_record_survives_and_a_broken_one_is_none(tmp_path: Path) -> None:
     assert loss_record(ChannelStore(store.uri)).open == (0,)
     (tmp_path / "channel" / "losses.json").write_text("{")
     assert loss_record(store) == LossRecord()
+
+
+def test_a_channel_that_is_cut_forgets_repairs_that_were_begun_behind_the_cut(tmp_path: Path) -> None:
+    """The application has gone back, and other entries get these numbers."""
+    store = written(tmp_path, 6)
+    record(store, LossRecord().found(1, 1).found(4, 2))
+    cut_channel(store, 3)
+    known = loss_record(store)
+    assert (known.open, known.losses, known.times) == ((1,), 3, {1: 1})
+    cut_channel(store, 0)
+    require_whole(store, 0)
 
 
 def test_a_log_that_is_not_whole_is_a_loss_before_anything_is_read(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.config.key import Key
-from drivetrain.config.units import choice, duration_ms
+from drivetrain.config.units import choice, duration_ms, text
 
 MODE: Final = Key(
     "checkpoint.mode",
@@ -27,4 +27,12 @@ TIMEOUT: Final = Key(
     duration_ms(minimum_ms=1),
     "30 s",
     "How long one step of a checkpoint may take before the checkpoint is rolled back and tried again.",
+)
+
+COPY_TO: Final = Key(
+    "checkpoint.copy-to",
+    text(),
+    "nowhere",
+    "Place in an object store (s3://bucket/name) to which each checkpoint is copied before its results are "
+    "published; if the machine is lost, the application continues from there on another one.",
 )

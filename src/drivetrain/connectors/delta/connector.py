@@ -27,7 +27,7 @@ class DeltaConnector(Connector):
 
     def check_source(self, source: DeltaRows, config: Config) -> None:
         """Raise `InputError` unless the table can be read."""
-        require_table(source)
+        require_table(source, StoreSettings.of(config))
 
     def open_source(self, source: DeltaRows, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
         """Open the table of `source`."""

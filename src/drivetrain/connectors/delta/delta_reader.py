@@ -16,10 +16,9 @@ Registered and configured by `opened_delta`. Source: Spark's Python data source 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -30,10 +29,13 @@ from pyspark.sql.types import StructType
 
 from drivetrain.connectors.delta.table_log import Beginning, Place, TableFile, TableLog
 from drivetrain.connectors.files.file_log import FileSplit
-from drivetrain.connectors.files.parquet_groups import read_row_groups, read_schema
+from drivetrain.connectors.files.parquet_groups import opened_parquet, row_groups
 from drivetrain.connectors.partition_values import value_of
 from drivetrain.connectors.schema import to_arrow
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.locations import is_in_object_store
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.connector.planner_process import end_with_connection
 from drivetrain.spark.measure.batch_limit import limited
 from drivetrain.spark.session.spark_errors import embedded
@@ -41,6 +43,8 @@ from drivetrain.spark.session.spark_errors import embedded
 FORMAT_NAME = "drivetrain_delta"
 MIN_SPLIT_BYTES = 1024 * 1024
 _LOOK_S = 0.05
+_STORE_LOOK_S = 1.0
+"""The shortest times between two looks for a new version; those at an object store cost money."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +57,28 @@ class DeltaPlan:
     max_batch_bytes: int
     parallelism: int
     limit_path: str | None = None
+    stores: StoreSettings = field(default_factory=StoreSettings)
 
     def to_json(self) -> str:
-        """The plan as text."""
+        """The plan as text; secrets in it are references."""
         return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> DeltaPlan:
+        """The plan from the text of `to_json`."""
+        fields = json.loads(text)
+        return cls(**{**fields, "stores": StoreSettings(**fields["stores"])})
+
+    @property
+    def look_s(self) -> float:
+        """How long after a look for a new version another one is due."""
+        return _STORE_LOOK_S if is_in_object_store(self.directory) else _LOOK_S
 
     def open(self) -> tuple[Beginning, TableLog]:
         """Where the source begins, and the table's log."""
         with open(self.beginning, "rb") as file:
             begun = msgspec.json.decode(file.read(), type=Beginning)
-        return begun, TableLog(self.directory, begun, skip_changes=self.skip_changes)
+        return begun, TableLog(self.directory, begun, skip_changes=self.skip_changes, stores=self.stores)
 
 
 class Pieces(InputPartition):
@@ -78,7 +94,7 @@ class DeltaDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._plan = DeltaPlan(**json.loads(options["plan"]))
+        self._plan = DeltaPlan.from_json(options["plan"])
 
     @classmethod
     def name(cls) -> str:
@@ -114,7 +130,7 @@ class DeltaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task's pieces."""
-        return read_pieces(self._plan.directory, partition, self._schema)
+        return read_pieces(self._plan, partition, self._schema)
 
 
 class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -147,7 +163,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except DrivetrainError as error:
             raise embedded(error) from error
         if _offset(end) == start:
-            self._look_due_s = time.monotonic() + _LOOK_S  # Spark asks every few milliseconds
+            self._look_due_s = time.monotonic() + self._plan.look_s  # Spark asks every few milliseconds
         return _offset(end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -165,7 +181,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task's pieces."""
-        return read_pieces(self._plan.directory, partition, self._schema)
+        return read_pieces(self._plan, partition, self._schema)
 
     def _open(self) -> tuple[Beginning, TableLog]:
         if self._opened is None:
@@ -191,34 +207,57 @@ def divided(files: list[TableFile], parallelism: int) -> list[Pieces]:
     return groups
 
 
-def read_pieces(directory: str, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_pieces(plan: DeltaPlan, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The rows of one Spark task; errors are packed so that they reach the driver."""
     assert isinstance(partition, Pieces)
     target = to_arrow(schema)
+    filesystem, root = locate(plan.directory, plan.stores)
     try:
         for file, start, end in partition.pieces:
-            path = os.path.join(directory, file.name)
-            split = FileSplit(path, start, end, file.size_bytes, whole=False)
-            yield from _read(file, split, target)
+            split = FileSplit(f"{root}/{file.name}", start, end, file.size_bytes, whole=False)
+            try:
+                yield from _read(filesystem, file, split, target)
+            except InputError as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    raise _file_gone(file, plan.directory) from error
+                raise
     except DrivetrainError as error:
         raise embedded(error) from error
 
 
-def _read(file: TableFile, split: FileSplit, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    local = pafs.LocalFileSystem()
-    given = read_schema(local, split.path)
-    stored = [f for f in target if f.name in given.names and f.name not in file.partition]
-    for rows in read_row_groups(local, split, pa.schema(stored or [given.field(0)])):
-        columns = []
-        for field in target:
-            if field.name in file.partition:
-                value = value_of(file.partition[field.name], field.type)
-                columns.append(pa.repeat(value, rows.num_rows))
-            elif field.name in given.names:
-                columns.append(rows.column(field.name))
-            else:
-                columns.append(pa.nulls(rows.num_rows, field.type))
-        yield pa.RecordBatch.from_arrays(columns, schema=target)
+def _file_gone(file: TableFile, where: str) -> InputError:
+    return InputError(
+        "the table no longer has a file whose rows come next",
+        where=where,
+        got=f"no file {file.name}",
+        remedy="let VACUUM keep files for longer than the application needs to read them "
+        "(delta.deletedFileRetentionDuration); start over with --fresh, from the rows that the table has now",
+    )
+
+
+def _read(
+    filesystem: pafs.FileSystem, file: TableFile, split: FileSplit, target: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    with opened_parquet(filesystem, split.path) as opened:
+        given = opened.schema_arrow
+        stored = [f for f in target if f.name in given.names and f.name not in file.partition]
+        for rows in row_groups(opened, split, pa.schema(stored or [given.field(0)])):
+            yield _with_all_columns(rows, file, given.names, target)
+
+
+def _with_all_columns(
+    rows: pa.RecordBatch, file: TableFile, given: list[str], target: pa.Schema
+) -> pa.RecordBatch:
+    columns = []
+    for column in target:
+        if column.name in file.partition:
+            value = value_of(file.partition[column.name], column.type)
+            columns.append(pa.repeat(value, rows.num_rows))
+        elif column.name in given:
+            columns.append(rows.column(column.name))
+        else:
+            columns.append(pa.nulls(rows.num_rows, column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def _place(offset: dict[str, int]) -> Place:

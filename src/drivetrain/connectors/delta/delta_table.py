@@ -1,12 +1,11 @@
-"""A Delta table as sinks and sources use it: open, create, commit; and what its library's errors mean.
+"""A Delta table as sinks use it: open, create, commit; and what its library's errors mean to them.
 
 The problem: the table's log is written by a library without a JVM, `deltalake`, whose errors are one class
 with text, and which checks conflicts between commits but not whether files fit the table.
 
-The design: this module is the only one that imports the library. A table object is one version of the table;
-`refreshed` gives the newest. In an object store the library creates each entry of the log only if its name is
-free. Constraints of tables that the library enforces only for rows that pass through itself are refused,
-since Spark's tasks write the files.
+The design: a table object of the library is one version of the table; `refreshed` gives the newest. In an
+object store the library creates each entry of the log only if its name is free. Constraints of tables that
+the library enforces only for rows that pass through itself are refused, since Spark's tasks write the files.
 
 What if the machine dies here: the library leaves it to the system when the log reaches the disk. So new files
 of the log are synced after a commit on a local disk, before the batch counts as published.
@@ -24,7 +23,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,13 +30,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from drivetrain.connectors.delta.table_library import (
+    arrow_schema,
+    deltalake,
+    has_table,
+    is_of_store,
+    library_options,
+)
 from drivetrain.connectors.files.output_ownership import require_writable
 from drivetrain.connectors.partition_values import require_partitions
 from drivetrain.connectors.tables.data_files import DataFile, Layout, LocatedPlace
 from drivetrain.connectors.tables.table_columns import Fit
 from drivetrain.connectors.tables.table_target import ConflictError, TableTarget, cause_of, first_line
 from drivetrain.durable import sync
-from drivetrain.errors import MissingDependencyError, OutputError
+from drivetrain.errors import OutputError
 from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.settings import StoreSettings
 
@@ -61,8 +66,6 @@ _APPENDABLE = frozenset(
     }
 )
 """Features of tables that adding a file respects, or that `_unmet` finds in its columns and settings."""
-_STORE_ERROR = "Generic S3 error"
-_REFUSED = re.compile(r"\b40[0134]\b|NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch")
 _OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 
 
@@ -261,20 +264,14 @@ class DeltaTarget(TableTarget):
 
     def _is_of_store(self, error: Exception) -> bool:
         """Whether the store gave no answer, so that what it has done is not known."""
-        text = str(error)
-        return not self._is_local and _STORE_ERROR in text and not _REFUSED.search(text)
+        return not self._is_local and is_of_store(error)
 
     def _exists(self) -> bool:
-        if self._is_local:
-            return bool(deltalake().DeltaTable.is_deltatable(self._uri))
-        # The library's own question keeps all threads of the process from running until the store answers.
-        filesystem, log = locate(f"{self._uri}/_delta_log", self._stores)
-        found = filesystem.get_file_info(pafs.FileSelector(log, allow_not_found=True))
-        return any(info.base_name.endswith((".json", ".parquet")) for info in found)
+        return has_table(self._uri, self._stores)
 
     def _options(self) -> dict[str, str] | None:
         """How the library reaches the store; None for a directory."""
-        return None if self._is_local else library_options(self._stores)
+        return library_options(self._uri, self._stores)
 
     def _require_free(self) -> None:
         filesystem, directory = locate(self._uri, self._stores)
@@ -290,11 +287,6 @@ class DeltaTarget(TableTarget):
             )
 
 
-def arrow_schema(table: DeltaTable) -> pa.Schema:
-    """The table's columns, in Arrow's types."""
-    return pa.schema(table.schema())
-
-
 def _unmet(table: DeltaTable) -> list[str]:
     settings = table.metadata().configuration
     found = [name for name in settings if name.startswith("delta.constraints.")]
@@ -303,32 +295,6 @@ def _unmet(table: DeltaTable) -> list[str]:
     for field in json.loads(table.schema().to_json())["fields"]:
         found += [f"{name} of {field['name']}" for name in _OF_COLUMNS if name in field["metadata"]]
     return found + sorted(set(table.protocol().writer_features or ()) - _APPENDABLE)
-
-
-def library_options(stores: StoreSettings) -> dict[str, str]:
-    """The settings of object stores, as the library calls them; secrets are resolved."""
-    given = {
-        "aws_endpoint": stores.endpoint,
-        "aws_region": stores.region,
-        "aws_virtual_hosted_style_request": str(not stores.path_style).lower(),
-        "aws_conditional_put": "etag",
-        "allow_http": "true",
-        "timeout": f"{stores.timeout_ms} ms",
-        "retry_timeout": f"{stores.retry_ms} ms",
-        **{f"aws_{name}": text for name, text in stores.secrets().items()},
-    }
-    return {name: text for name, text in given.items() if text is not None}
-
-
-def deltalake() -> Any:
-    """The library; raises `MissingDependencyError` without it."""
-    try:
-        import deltalake
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Delta tables need the package deltalake", remedy="pip install 'drivetrain[delta]'"
-        ) from error
-    return deltalake
 
 
 def _properties(marks: Mapping[str, int]) -> Any:

@@ -18,12 +18,20 @@ import pyarrow as pa
 
 from drivetrain.api.delta_source import DeltaRows
 from drivetrain.connectors.delta.delta_reader import FORMAT_NAME, DeltaDataSource, DeltaPlan
-from drivetrain.connectors.delta.delta_table import arrow_schema, deltalake
+from drivetrain.connectors.delta.table_library import (
+    arrow_schema,
+    deltalake,
+    has_table,
+    is_of_store,
+    library_options,
+)
 from drivetrain.connectors.delta.table_log import Beginning, Place, TableLog, columns_of, table_file
 from drivetrain.connectors.partition_values import text_of
 from drivetrain.connectors.schema import from_arrow
 from drivetrain.durable import write_whole, writing
-from drivetrain.errors import InputError
+from drivetrain.errors import InputError, UnavailableError
+from drivetrain.runtime.objects.locations import is_in_object_store
+from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext
 
 if TYPE_CHECKING:
@@ -57,17 +65,29 @@ class OpenedDelta(OpenedSource):
         return Position(at.bytes, self.total, finished=is_over)
 
 
-def require_table(source: DeltaRows) -> DeltaTable:
+def require_table(source: DeltaRows, stores: StoreSettings) -> DeltaTable:
     """The table in its newest version; raises `InputError` unless it can be read."""
     library = deltalake()
-    where = source.path
+    where, place = source.path, _place_of(source)
+    if not has_table(place, stores):
+        raise InputError("there is no Delta table", where=where, remedy="check the path")
     try:
-        if not library.DeltaTable.is_deltatable(_directory(source)):
-            raise InputError("there is no Delta table", where=where, remedy="check the path")
-        table = library.DeltaTable(_directory(source))
-    except library.exceptions.DeltaError as error:
+        table = library.DeltaTable(place, storage_options=library_options(place, stores))
+    except Exception as error:
         got = str(error).partition("\n")[0]
-        raise InputError("the table cannot be opened", where=where, got=got) from error
+        if is_in_object_store(place) and is_of_store(error):
+            raise UnavailableError(
+                "the object store does not answer",
+                where=where,
+                got=got,
+                remedy="check s3.endpoint and the network, then run the same command again",
+            ) from error
+        raise InputError(
+            "the table cannot be opened",
+            where=where,
+            got=got,
+            remedy="read it with another program (Polars, DuckDB) to see whether its log is damaged",
+        ) from error
     unknown = sorted(set(table.protocol().reader_features or ()) - _READABLE)
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         unknown.append("columnMapping")
@@ -107,31 +127,35 @@ def _planned(source: DeltaRows, context: SourceContext) -> tuple[DeltaPlan, pa.S
     home = Path(os.path.abspath(context.state_dir))
     note, columns = home / "beginning.json", home / "columns.arrow"
     if not note.exists():
-        table = require_table(source)
+        table = require_table(source, context.stores)
         with writing("where a source begins", home):
             home.mkdir(parents=True, exist_ok=True)
             write_whole(columns, bytes(arrow_schema(table).serialize()))
-            write_whole(note, msgspec.json.encode(_beginning(source, table)))
+            write_whole(note, msgspec.json.encode(_beginning(source, table, context.stores)))
     plan = DeltaPlan(
-        directory=_directory(source),
+        directory=_place_of(source),
         beginning=str(note),
         skip_changes=source.on_change == "skip",
         max_batch_bytes=context.max_batch_bytes,
         parallelism=context.spark.sparkContext.defaultParallelism,
         limit_path=context.limit_path,
+        stores=context.stores,
     )
     return plan, pa.ipc.read_schema(pa.py_buffer(columns.read_bytes()))
 
 
-def _beginning(source: DeltaRows, table: DeltaTable) -> Beginning:
+def _beginning(source: DeltaRows, table: DeltaTable, stores: StoreSettings) -> Beginning:
     version = table.version()
-    return Beginning(
+    begun = Beginning(
         first=version if source.from_version is None else source.from_version,
         last=None if source.watch else version,
         files=_files(table, source.path) if source.from_version is None else None,
         columns=columns_of(table.schema().to_json()),
         partition_by=tuple(table.metadata().partition_columns),
     )
+    if source.from_version is not None:
+        TableLog(_place_of(source), begun, skip_changes=False, stores=stores).require_entry(begun.first)
+    return begun
 
 
 def _files(table: DeltaTable, where: str) -> Any:
@@ -153,5 +177,8 @@ def _files(table: DeltaTable, where: str) -> Any:
     return tuple(sorted(found, key=lambda file: file.name))
 
 
-def _directory(source: DeltaRows) -> str:
+def _place_of(source: DeltaRows) -> str:
+    """The table's directory, absolute, or its place in an object store."""
+    if is_in_object_store(source.path):
+        return source.path.rstrip("/")
     return os.path.abspath(os.path.expanduser(source.path))

@@ -20,13 +20,16 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+import pyarrow.fs as pafs
 
 from drivetrain.errors import InputError
+from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.whole_files import read_whole_file
 
 MAX_FILES_PER_BATCH = 10_000
 _KEPT_VERSIONS = 64
@@ -66,8 +69,11 @@ class Place(msgspec.Struct, frozen=True):
 class TableLog:
     """The files of a table in the order in which a source takes them."""
 
-    def __init__(self, directory: str, beginning: Beginning, *, skip_changes: bool) -> None:
-        self._entries = Path(directory) / "_delta_log"
+    def __init__(
+        self, directory: str, beginning: Beginning, *, skip_changes: bool, stores: StoreSettings | None = None
+    ) -> None:
+        self._filesystem, root = locate(directory, stores)
+        self._entries = f"{root}/_delta_log"
         self._directory = directory
         self._beginning = beginning
         self._skip_changes = skip_changes
@@ -112,7 +118,7 @@ class TableLog:
                 continue
             files = self.files(version)
             if files is None:
-                raise self._gone(version)
+                raise entry_gone(version, self._directory)
             found += files[start.files if version == start.version else 0 : last]
         return found
 
@@ -125,13 +131,15 @@ class TableLog:
 
     def newest(self, since: int) -> int:
         """The newest version, which is `since` or a later one."""
+        found = self._filesystem.get_file_info(pafs.FileSelector(self._entries))
+        names = {info.base_name for info in found}
         version = since
-        while (self._entries / f"{version + 1:020d}.json").exists():
+        while entry_name(version + 1) in names:
             version += 1
         return version
 
     def _read_version(self, version: int) -> tuple[TableFile, ...]:
-        lines = (self._entries / f"{version:020d}.json").read_bytes().splitlines()
+        lines = self._content(entry_name(version)).splitlines()
         return self.added([json.loads(line) for line in lines if line.strip()], version)
 
     def added(self, actions: list[dict[str, Any]], version: int) -> tuple[TableFile, ...]:
@@ -170,20 +178,39 @@ class TableLog:
     def _require_unborn(self, version: int) -> None:
         """Raise `InputError` if a version that has no entry had one."""
         try:
-            checkpoint = json.loads((self._entries / "_last_checkpoint").read_bytes())["version"]
+            checkpoint = json.loads(self._content("_last_checkpoint"))["version"]
         except FileNotFoundError:
             return
-        if checkpoint >= version and not (self._entries / f"{version:020d}.json").exists():
-            raise self._gone(version)
+        if checkpoint >= version and not self._has(version):
+            raise entry_gone(version, self._directory)
 
-    def _gone(self, version: int) -> InputError:
-        return InputError(
-            f"the table's log has no entry of version {version} any more",
-            where=self._directory,
-            expected=f"the entries of all versions from {version} on",
-            remedy="let the table keep its log for longer (delta.logRetentionDuration); start over with "
-            "--fresh, from the rows that the table has now",
-        )
+    def require_entry(self, version: int) -> None:
+        """Raise `InputError` unless the log has the entry of a version that exists."""
+        if not self._has(version):
+            raise entry_gone(version, self._directory)
+
+    def _has(self, version: int) -> bool:
+        path = f"{self._entries}/{entry_name(version)}"
+        return bool(self._filesystem.get_file_info(path).type == pafs.FileType.File)
+
+    def _content(self, name: str) -> bytes:
+        return read_whole_file(self._filesystem, f"{self._entries}/{name}")
+
+
+def entry_name(version: int) -> str:
+    """The name of a version's entry in the log."""
+    return f"{version:020d}.json"
+
+
+def entry_gone(version: int, where: str) -> InputError:
+    """The error for an entry that the table's log had, and has no more."""
+    return InputError(
+        f"the table's log has no entry of version {version} any more",
+        where=where,
+        expected=f"the entries of all versions from {version} on",
+        remedy="let the table keep its log for longer (delta.logRetentionDuration); start over with "
+        "--fresh, from the rows that the table has now",
+    )
 
 
 def columns_of(schema: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drivetrain.connectors.files.file_log import FileSplit
-from drivetrain.errors import InputError
+from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.runtime.file_locations import compression_of
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -86,8 +86,10 @@ def refuse_changed(filesystem: pafs.FileSystem, path: str, size_bytes: int) -> N
         )
 
 
-def unreadable(path: str, error: Exception) -> InputError:
-    """The error for a file that cannot be read at all."""
+def unreadable(path: str, error: Exception) -> DrivetrainError:
+    """The error for a file that cannot be read at all; that of an object store has its own remedy."""
+    if isinstance(error, DrivetrainError):
+        return error
     return InputError(
         "the file cannot be read",
         where=path,

@@ -9,6 +9,7 @@ Called by the file reader, and by `opened_files` for the schema.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -25,31 +26,40 @@ def read_row_groups(
     filesystem: pafs.FileSystem, split: FileSplit, target: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the row groups that start in `split`; raises InputError for another schema or damage."""
+    with opened_parquet(filesystem, split.path) as file:
+        yield from row_groups(file, split, target)
+
+
+def row_groups(file: pq.ParquetFile, split: FileSplit, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of the row groups of an open file that start in `split`."""
+    check_file_schema(file.schema_arrow, target, split.path)
+    metadata = file.metadata
+    groups = [
+        index
+        for index in range(metadata.num_row_groups)
+        if split.start <= _first_byte(metadata.row_group(index)) < split.end
+    ]
+    if groups:
+        for batch in file.iter_batches(
+            ROWS_PER_BATCH, row_groups=groups, columns=target.names, use_threads=False
+        ):
+            yield fit_batch(batch, target, split.path)
+
+
+@contextmanager
+def opened_parquet(filesystem: pafs.FileSystem, path: str) -> Iterator[pq.ParquetFile]:
+    """A Parquet file; raises InputError, also while it is read, if it is missing or damaged."""
     try:
-        with pq.ParquetFile(filesystem.open_input_file(split.path)) as file:
-            check_file_schema(file.schema_arrow, target, split.path)
-            metadata = file.metadata
-            groups = [
-                index
-                for index in range(metadata.num_row_groups)
-                if split.start <= _first_byte(metadata.row_group(index)) < split.end
-            ]
-            if groups:
-                for batch in file.iter_batches(
-                    ROWS_PER_BATCH, row_groups=groups, columns=target.names, use_threads=False
-                ):
-                    yield fit_batch(batch, target, split.path)
+        with pq.ParquetFile(filesystem.open_input_file(path)) as file:
+            yield file
     except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable(split.path, error) from error
+        raise unreadable(path, error) from error
 
 
 def read_schema(filesystem: pafs.FileSystem, path: str) -> pa.Schema:
     """The Arrow schema of a Parquet file; raises InputError if it is not a Parquet file."""
-    try:
-        with pq.ParquetFile(filesystem.open_input_file(path)) as file:
-            return file.schema_arrow
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable(path, error) from error
+    with opened_parquet(filesystem, path) as file:
+        return file.schema_arrow
 
 
 def check_file_schema(schema: pa.Schema, target: pa.Schema, path: str) -> None:

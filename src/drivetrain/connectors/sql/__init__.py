@@ -1,1 +1,1 @@
-"""SQLite and PostgreSQL as sinks."""
+"""SQLite, PostgreSQL, MySQL and MariaDB as sinks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drivetrain.api.mysql_sink import MysqlSink
 from drivetrain.api.sql_sink import PostgresqlSink, SqliteSink
 from drivetrain.connectors.sql.sql_sink import open_sql
 from drivetrain.spark.connector.connector import Connector
@@ -9,10 +10,10 @@ from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 
 
 class SqlConnector(Connector):
-    """Tables of SQLite and PostgreSQL, written."""
+    """Tables of SQLite, PostgreSQL, MySQL and MariaDB, written."""
 
-    sinks = (SqliteSink, PostgresqlSink)
+    sinks = (SqliteSink, PostgresqlSink, MysqlSink)
 
-    def open_sink(self, sink: SqliteSink | PostgresqlSink, context: SinkContext) -> SinkWriter:
+    def open_sink(self, sink: SqliteSink | PostgresqlSink | MysqlSink, context: SinkContext) -> SinkWriter:
         """The writer to a table."""
         return open_sql(sink, context)

@@ -28,7 +28,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from drivetrain.api.sql_sink import MARKS, PostgresqlSink
-from drivetrain.config.references import SecretNotFoundError, is_reference, resolved, scrubbed, set_apart
+from drivetrain.config.references import is_reference, scrubbed, set_apart
+from drivetrain.connectors.database_address import secret_of, with_secrets
 from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable, TableColumn
 from drivetrain.connectors.sql.sql_database import ORDER, STAGE, SqlDatabase, SqlSession, identifier
 from drivetrain.errors import (
@@ -229,7 +230,7 @@ class PostgresqlDatabase(SqlDatabase):
         remedy = "correct the cause that the database reports; the same command continues where it stopped"
         return OutputError("the database refuses", remedy=remedy, **details)
 
-    def require_values(self, messages: pa.RecordBatch) -> None:
+    def require_values(self, messages: pa.RecordBatch, table: SqlTable) -> None:
         """Raise `OutputError` for text with the character 0, which PostgreSQL cannot store."""
         for name in messages.schema.names:
             column = messages.column(name)
@@ -261,7 +262,7 @@ class PostgresqlDatabase(SqlDatabase):
         """The address with passwords, in the driver's form; raises `OutputError` if it is invalid."""
         url, references = set_apart(self._url)
         if is_reference(self._url):
-            url = self._resolved(self._url)
+            url = secret_of(self._url, self.where)
         try:
             parsed = self._driver.conninfo.conninfo_to_dict(url)
         except self._driver.Error:
@@ -272,24 +273,7 @@ class PostgresqlDatabase(SqlDatabase):
                 expected="postgresql://user@host:5432/database, or host=… dbname=…",
                 remedy="correct the address",
             ) from None
-        return {name: self._put_back(str(value), references) for name, value in parsed.items()}
-
-    def _put_back(self, text: str, references: Mapping[str, str]) -> str:
-        for word, reference in references.items():
-            if word in text:
-                text = text.replace(word, self._resolved(reference))
-        return text
-
-    def _resolved(self, reference: str) -> str:
-        try:
-            return resolved(reference)
-        except SecretNotFoundError as error:
-            raise OutputError(
-                f"a reference in the address of the database cannot be resolved: {error.what}",
-                where=self.where,
-                got=error.got,
-                remedy=error.remedy,
-            ) from error
+        return {name: with_secrets(str(value), references, self.where) for name, value in parsed.items()}
 
     def _group(self) -> str:
         """The server, database and user as text: sinks with the same can share a transaction."""

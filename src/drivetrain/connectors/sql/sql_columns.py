@@ -4,13 +4,15 @@ The problem: Spark has types that databases lack, and each database has its own 
 fits must be known when the first batch comes, not when its transaction is to be committed.
 
 The design: every column is of one of a dozen kinds. Arrays, maps and structs become JSON in Spark; everything
-else is unchanged until it is written. Each database has its own names for kinds (`sqlite`, `postgresql`).
+else is unchanged until it is written. Each database has its own names for kinds (`sqlite`, `postgresql`,
+`mysql`).
 
 Called by the SQL sinks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -64,19 +66,29 @@ class BatchColumn:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table: its type by the database's name, and whether a row must have a value for it."""
+    """A column of a table: its type by the database's name, and whether a row must have a value for it.
+
+    `digits` is the number of digits of a second that a column of times keeps; None: all.
+    """
 
     name: str
     type: str
     required: bool
+    digits: int | None = None
 
 
 @dataclass(frozen=True)
 class SqlTable:
-    """An existing table: its columns, and the sets of columns that are unique in it."""
+    """An existing table: its columns, and the sets of columns that are unique in it.
+
+    `replaces_by` are the unique keys by which the database replaces rows whatever key the sink names, for
+    databases that do so; `numbered` is the column that numbers rows which have no value for it.
+    """
 
     columns: dict[str, TableColumn]
     unique: list[frozenset[str]]
+    replaces_by: tuple[frozenset[str], ...] = ()
+    numbered: str | None = None
 
 
 def batch_columns(schema: T.StructType, where: str) -> tuple[BatchColumn, ...]:
@@ -131,11 +143,16 @@ def require_fit(table: SqlTable, columns: tuple[BatchColumn, ...], key: tuple[st
             expected=f"{', '.join(unfed)} among the columns {', '.join(sorted(given))}",
             remedy="select such a column before the sink, or give it a default value in the table",
         )
-    require_key(table, key, where)
+    require_key(table, key, where, given)
 
 
-def require_key(table: SqlTable, key: tuple[str, ...], where: str) -> None:
-    """Raise `OutputError` unless `key` is a unique key of the table; an empty one always passes."""
+def require_key(
+    table: SqlTable, key: tuple[str, ...], where: str, given: Collection[str] | None = None
+) -> None:
+    """Raise `OutputError` unless rows can be replaced by `key`, and by nothing else; an empty one passes.
+
+    `given` are the columns of the sink, if they are known.
+    """
     if key and frozenset(key) not in table.unique:
         known = ["(" + ", ".join(sorted(columns)) + ")" for columns in table.unique]
         raise OutputError(
@@ -144,6 +161,17 @@ def require_key(table: SqlTable, key: tuple[str, ...], where: str) -> None:
             expected="a primary key or a unique constraint of just these columns",
             got=" and ".join(known) or "none",
             remedy="add such a constraint to the table, or pass one of its keys as key=",
+        )
+    ours = set(key) if given is None else set(given)
+    for other in table.replaces_by if key else ():
+        # A key that contains ours finds the same row, and numbers that the database draws are new.
+        if other >= frozenset(key) or (table.numbered in other and table.numbered not in ours):
+            continue
+        raise OutputError(
+            f"rows would be replaced by another unique key of the table, too: ({', '.join(sorted(other))})",
+            where=where,
+            expected=f"no unique key besides ({', '.join(key)})",
+            remedy="make that key an ordinary index, or use another table",
         )
 
 

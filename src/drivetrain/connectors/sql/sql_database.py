@@ -1,12 +1,12 @@
 """A database for the SQL sinks: one transaction at a time, for any kind of database.
 
-The problem: two databases differ in how they connect, lock, load rows and name types; a sink uses them in the
+The problem: databases differ in how they connect, lock, load rows and name types; a sink uses them in the
 same way.
 
 The design: a `SqlDatabase` runs work in a transaction that is the application's only one, and repeats it
 after a lost connection or a lock that was not granted; the work must therefore be repeatable, as publishing
-is. A `SqlSession` is such a transaction: statements that both databases understand are here, the others in
-`sqlite` and `postgresql`.
+is. A `SqlSession` is such a transaction: statements that all databases understand are here, the others in
+`sqlite`, `postgresql` and `mysql`.
 
 Besides the rows there is one table, `drivetrain_published`:
 
@@ -63,6 +63,8 @@ class SqlSession(ABC):
     """A transaction that is under way."""
 
     placeholder: str
+    locking = ""
+    """The end of the statement that reads marks, for databases that should lock them."""
 
     @abstractmethod
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
@@ -75,6 +77,18 @@ class SqlSession(ABC):
     @abstractmethod
     def type_of(self, column: BatchColumn) -> str:
         """The type of a batch's column in a table that is created for it."""
+
+    def type_in_key(self, column: BatchColumn, key: Sequence[BatchColumn]) -> str:
+        """The type of a column of the key in a table that is created for it."""
+        return self.type_of(column)
+
+    def require_transactions(self, name: str, where: str) -> None:
+        """Raise `OutputError` if what is written to an existing table is not part of the transaction."""
+        return
+
+    def table_options(self) -> str:
+        """The text after the columns of a table that is created."""
+        return ""
 
     @abstractmethod
     def require_types(self, table: SqlTable, columns: tuple[BatchColumn, ...], where: str) -> None:
@@ -96,13 +110,17 @@ class SqlSession(ABC):
 
     def create(self, name: str, columns: tuple[BatchColumn, ...], key: tuple[str, ...]) -> None:
         """Create a table for a batch's columns."""
+        in_key = [column for column in columns if column.name in key]
         lines = [
-            f"{identifier(column.name)} {self.type_of(column)}{' not null' if column.name in key else ''}"
+            f"{identifier(column.name)} {self.type_in_key(column, in_key)} not null"
+            if column in in_key
+            else f"{identifier(column.name)} {self.type_of(column)}"
             for column in columns
         ]
         if key:
             lines.append(f"primary key ({', '.join(map(identifier, key))})")
-        self.execute(f"create table if not exists {identifier(name)} ({', '.join(lines)})")
+        options = self.table_options()
+        self.execute(f"create table if not exists {identifier(name)} ({', '.join(lines)}){options}")
 
     def empty(self, name: str) -> None:
         """Remove all rows of a table, if it exists."""
@@ -127,19 +145,28 @@ class SqlSession(ABC):
         rows = self.load(STAGE, columns, batches)
         keys = ", ".join(map(identifier, key))
         names = ", ".join(map(identifier, columns))
-        others = [identifier(column) for column in columns if column not in key]
-        action = f"update set {', '.join(f'{c} = excluded.{c}' for c in others)}" if others else "nothing"
+        others = [column for column in columns if column not in key]
         order = f"{identifier(ORDER)} desc"
         if newest is not None:
-            order = f"{identifier(newest)} desc nulls last, {order}"
+            order = f"{identifier(newest)} is null, {identifier(newest)} desc, {order}"
         self.execute(
             f"insert into {identifier(name)} ({names}) "  # noqa: S608 - quoted names
             f"select {names} from (select {names}, row_number() over (partition by {keys} order by {order}) "
             f"as {identifier('__rank')} from {STAGE}) as ranked where {identifier('__rank')} = 1 "
-            f"on conflict ({keys}) do {action}"
+            f"{self.replacing(key, others)}"
         )
-        self.execute(f"drop table {STAGE}")
+        self.unstage()
         return rows
+
+    def replacing(self, key: Sequence[str], others: Sequence[str]) -> str:
+        """The end of an insert that puts its values of `others` into rows with the same key."""
+        sets = ", ".join(f"{identifier(c)} = excluded.{identifier(c)}" for c in others)
+        action = f"update set {sets}" if others else "nothing"
+        return f"on conflict ({', '.join(map(identifier, key))}) do {action}"
+
+    def unstage(self) -> None:
+        """Drop the temporary table for upserting."""
+        self.execute(f"drop table {STAGE}")
 
     # -- marks -----------------------------------------------------------------------------------------
 
@@ -148,7 +175,8 @@ class SqlSession(ABC):
         if self.table(MARKS) is None:
             return {}
         found = self.execute(
-            f"select sink, token, batch, rows from {MARKS} where application = {self.placeholder}",  # noqa: S608
+            f'select sink, token, batch, "rows" from {MARKS} '  # noqa: S608 - our own name
+            f"where application = {self.placeholder}{self.locking}",
             (application,),
         )
         return {sink: Mark(token, batch, rows) for sink, token, batch, rows in found.fetchall()}
@@ -158,11 +186,12 @@ class SqlSession(ABC):
         if self.table(MARKS) is None:
             self.create_marks()
         values = ", ".join([self.placeholder] * 6)
+        replacing = self.replacing(
+            ("application", "sink"), ("token", "batch", "txid", "rows", "published_at")
+        )
         self.execute(
-            f"insert into {MARKS} (application, sink, token, batch, txid, rows, published_at) "  # noqa: S608
-            f"values ({values}, current_timestamp) on conflict (application, sink) do update set "
-            "token = excluded.token, batch = excluded.batch, txid = excluded.txid, rows = excluded.rows, "
-            "published_at = excluded.published_at",
+            f'insert into {MARKS} (application, sink, token, batch, txid, "rows", published_at) '  # noqa: S608
+            f"values ({values}, current_timestamp) {replacing}",
             (application, sink, mark.token, mark.batch, txid, mark.rows),
         )
 
@@ -198,8 +227,8 @@ class SqlDatabase(ABC):
         `UnavailableError` if waiting may help."""
 
     @abstractmethod
-    def require_values(self, messages: pa.RecordBatch) -> None:
-        """Raise `OutputError` for values that no column of this database accepts."""
+    def require_values(self, messages: pa.RecordBatch, table: SqlTable) -> None:
+        """Raise `OutputError` for values that the table's columns do not accept, or cannot hold unchanged."""
 
     def transacted(self, application: str, work: Callable[[SqlSession], Work]) -> Work:
         """The result of `work` in one transaction; retries while the database is away or locked.

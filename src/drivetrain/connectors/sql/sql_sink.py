@@ -28,12 +28,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
+from drivetrain.api.mysql_sink import MysqlSink
 from drivetrain.api.sinks import Guarantee
 from drivetrain.api.sql_sink import PostgresqlSink, SqliteSink, SqlSink
 from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.outbox import Outbox, PreparedBatch
+from drivetrain.connectors.sql.mysql import MysqlDatabase
 from drivetrain.connectors.sql.postgresql import PostgresqlDatabase
 from drivetrain.connectors.sql.sql_columns import (
+    SqlTable,
     batch_columns,
     flattened,
     require_fit,
@@ -54,10 +57,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def open_sql(sink: SqliteSink | PostgresqlSink, context: SinkContext) -> SqlSinkWriter:
+def open_sql(sink: SqliteSink | PostgresqlSink | MysqlSink, context: SinkContext) -> SqlSinkWriter:
     """The writer of a SQL sink; touches nothing before `validate`."""
-    database = SqliteDatabase(sink) if isinstance(sink, SqliteSink) else PostgresqlDatabase(sink)
-    return SqlSinkWriter(sink, database, context)
+    return SqlSinkWriter(sink, _database(sink), context)
+
+
+def _database(sink: SqliteSink | PostgresqlSink | MysqlSink) -> SqlDatabase:
+    match sink:
+        case SqliteSink():
+            return SqliteDatabase(sink)
+        case PostgresqlSink():
+            return PostgresqlDatabase(sink)
+        case MysqlSink():
+            return MysqlDatabase(sink)
 
 
 class SqlSinkWriter:
@@ -70,7 +82,7 @@ class SqlSinkWriter:
         self._database = database
         self._context = context
         self._outbox = Outbox(context.state_dir, context.sink_id)
-        self._fits: StructType | None = None
+        self._fits: tuple[StructType, SqlTable] | None = None
         self.group = database.group
 
     # -- before anything runs --------------------------------------------------------------------------
@@ -84,6 +96,7 @@ class SqlSinkWriter:
         self._published(session.marks(self._context.app_id))
         table = session.table(self._sink.table)
         if table is not None:
+            session.require_transactions(self._sink.table, self._sink.name)
             require_key(table, self._sink.key, self._sink.name)
         elif not self._sink.create:
             raise self._no_table()
@@ -126,9 +139,7 @@ class SqlSinkWriter:
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
         """Keep the rows of a batch unseen, replacing an earlier try; returns their number."""
-        if self._fits != df.schema:
-            self._fit(df.schema)
-            self._fits = df.schema
+        table = self._fit(df.schema)
         try:
             staged = self._outbox.stage(flattened(df, batch_columns(df.schema, self._sink.name)), batch_id)
         except Exception as error:
@@ -139,7 +150,7 @@ class SqlSinkWriter:
         for messages in self._outbox.messages(staged):
             # An error at the commit of the transaction would come too late to compute other rows.
             require_keys(messages, self._sink.key, self._sink.name)
-            self._database.require_values(messages)
+            self._database.require_values(messages, table)
         if staged.rows:
             self._outbox.prepare(staged)
         else:
@@ -233,26 +244,33 @@ class SqlSinkWriter:
     def _on_fresh(self) -> str:
         return self._sink.on_fresh or ("keep" if self._sink.mode == "upsert" else "refuse")
 
-    def _fit(self, schema: StructType) -> None:
-        """Check that the table accepts such rows, or create it; raises `OutputError`."""
+    def _fit(self, schema: StructType) -> SqlTable:
+        """The table, once it is checked to accept such rows, or created; raises `OutputError`."""
         sink = self._sink
+        if self._fits is not None and self._fits[0] == schema:
+            return self._fits[1]
         columns = batch_columns(schema, sink.name)
         named = (*sink.key, *([sink.newest] if sink.newest else []))
         require_columns([column.name for column in columns], named, sink.name, "key= or newest=")
         self._outbox.begin()
 
-        def fit(session: SqlSession) -> None:
+        def fit(session: SqlSession) -> SqlTable:
             self._published(session.marks(self._context.app_id))
-            table = session.table(sink.table)
-            if table is None:
+            if session.table(sink.table) is None:
                 if not sink.create:
                     raise self._no_table()
                 session.create(sink.table, columns, sink.key)
-            else:
-                require_fit(table, columns, sink.key, sink.name)
-                session.require_types(table, columns, sink.name)
+            table = session.table(sink.table)
+            if table is None:
+                raise self._no_table()
+            session.require_transactions(sink.table, sink.name)
+            require_fit(table, columns, sink.key, sink.name)
+            session.require_types(table, columns, sink.name)
+            return table
 
-        self._database.transacted(self._context.app_id, fit)
+        table = self._database.transacted(self._context.app_id, fit)
+        self._fits = (schema, table)
+        return table
 
     def _no_table(self) -> OutputError:
         return OutputError(

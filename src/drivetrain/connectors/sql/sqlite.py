@@ -171,7 +171,7 @@ class SqliteDatabase(SqlDatabase):
         remedy = "correct the cause that the database reports; the same command continues where it stopped"
         return OutputError("the database refuses", remedy=remedy, **details)
 
-    def require_values(self, messages: pa.RecordBatch) -> None:
+    def require_values(self, messages: pa.RecordBatch, table: SqlTable) -> None:
         """Does nothing: any value can be written."""
 
     def _connect(self, mode: str) -> sqlite3.Connection:

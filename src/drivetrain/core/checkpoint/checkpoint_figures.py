@@ -54,6 +54,7 @@ class CheckpointFigures(msgspec.Struct, frozen=True):
     """Checkpoints of one application; `running_ms` is the age of the one that is running, if any.
 
     `interval_ms` is the time between two checkpoints; None: the application makes them only on request.
+    `copied_to` is the place to which each is copied before its results are published.
     """
 
     txid: int
@@ -65,6 +66,7 @@ class CheckpointFigures(msgspec.Struct, frozen=True):
     last: CheckpointDone | None
     failures: tuple[CheckpointFailure, ...]
     interval_ms: int | None = None
+    copied_to: str | None = None
 
 
 class CheckpointHistory:

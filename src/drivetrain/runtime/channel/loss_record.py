@@ -15,8 +15,8 @@ Invariants:
 1. A loss is counted once, before anything is done about it; a repaired entry is counted once.
 2. An entry that was repaired `MOST` times and is lost again is not repaired again.
 
-Called by `repair` (writes), by `micro_batch_query` before it starts, and by code that reports a channel's
-progress.
+Called by `repair` and `restoring` (write), by `micro_batch_query` before it starts, and by code that reports
+a channel's progress.
 """
 
 from __future__ import annotations
@@ -71,6 +71,12 @@ class LossRecord(msgspec.Struct, frozen=True):
             skipped_messages=self.skipped_messages + messages,
         )
 
+    def cut(self, end: int) -> LossRecord:
+        """Forget the entries from `end` on: the channel is cut there, and others will have their numbers."""
+        open_ = tuple(number for number in self.open if number < end)
+        times = {number: count for number, count in self.times.items() if number < end}
+        return msgspec.structs.replace(self, open=open_, times=times)
+
     def too_often(self, number: int) -> bool:
         """Whether entry `number` was lost more often than it may be repaired."""
         return self.times.get(number, 0) > MOST
@@ -96,6 +102,17 @@ def with_losses(progress: ChannelProgress, store: ChannelStore) -> ChannelProgre
 def record(store: ChannelStore, losses: LossRecord) -> None:
     """Write a channel's losses to its file, durably."""
     store.files.replace(FILE, msgspec.json.encode(losses), kept=True)
+
+
+def cut_channel(store: ChannelStore, end: int) -> None:
+    """Delete the entries from `end` on, and the record of repairs that were begun there.
+
+    Only while no process writes or reads the channel. After a crash in between, call it again.
+    """
+    store.cut(end)
+    known = loss_record(store)
+    if known.cut(end) != known:
+        record(store, known.cut(end))
 
 
 def require_whole(store: ChannelStore, first: int) -> None:

@@ -22,20 +22,28 @@ def makes_checkpoints(plan: Plan, config: Config) -> bool:
     mode = config[keys.MODE]
     nodes = plan.graph.nodes.values()
     asked = any((sink := n.operation.target) is not None and needs_transactions(sink) for n in nodes)
-    wanted = mode == "on" or (mode == "auto" and asked)
+    copied = config[keys.COPY_TO] != keys.COPY_TO.default
+    if copied and mode == "off":
+        raise ConfigError(
+            "there are no checkpoints that could be copied",
+            where=keys.COPY_TO.name,
+            got=f'{keys.MODE.name}="off"',
+            remedy=f"leave {keys.MODE.name} out, or {keys.COPY_TO.name}",
+        )
+    wanted = mode == "on" or (mode == "auto" and (asked or copied))
     obstacle = None
     if plan.delivery == AT_MOST_ONCE:
         obstacle = "the application runs at most once"
     elif any(plan.is_realtime(fragment.id) for fragment in plan.fragments):
         obstacle = "a fragment runs in real-time mode, which has no batches to stop between"
     if wanted and obstacle is not None:
-        if mode == "auto":
+        if mode == "auto" and not copied:
             return False
         raise ConfigError(
             f"checkpoints of the application cannot be made: {obstacle}",
-            where=keys.MODE.name,
-            expected='"auto" or "off"',
-            got=f'"{mode}"',
+            where=keys.COPY_TO.name if mode == "auto" else keys.MODE.name,
+            expected="no such place" if mode == "auto" else '"auto" or "off"',
+            got=f'"{config[keys.COPY_TO]}"' if mode == "auto" else f'"{mode}"',
             remedy="leave the key out, or change the application",
         )
     return wanted

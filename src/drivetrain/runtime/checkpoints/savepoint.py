@@ -30,37 +30,34 @@ import errno
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase
 from drivetrain.durable import publish_directory, sync, writing
 from drivetrain.errors import OutputError, UnavailableError, UserError
+from drivetrain.runtime.checkpoints.checkpoint_parts import (
+    FRAGMENTS,
+    folders_in,
+    is_whole,
+    manifest_of,
+    parts_of_checkpoint,
+)
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
-    FORMAT,
     Manifest,
     SavedFile,
-    SavepointError,
     copied,
-    files_below,
     write_manifest,
 )
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
-FRAGMENTS: Final = "fragments"
 STORES: Final = "stores"
-SOURCES: Final = "sources"
-SINKS: Final = "sinks"
-TABLES: Final = "tables"
 _TRIES: Final = 3
 
 
@@ -154,53 +151,16 @@ def _written(
     with snapshots.held():
         clock = clock_ms()
         record = make()
-        for id in record.fragments:
-            source = snapshots.place(id, record.round)
-            if not source.is_dir():
-                raise _gone(source)
-            _copy_all(source, aside, f"{FRAGMENTS}/{id}", files)
-    _copy_all(rundir.home / "tables", aside, TABLES, files)
-    _copy_all(rundir.path / "sources", aside, SOURCES, files)
-    for sink in sorted(_folders(rundir.path / "sinks")):
-        for note in sorted(path for path in sink.iterdir() if path.is_file() and _counts(path.name)):
-            name = f"{SINKS}/{sink.name}/{note.name}"
-            files[name] = copied(note, aside / name)
-    for store in sorted(_folders(rundir.path / "stores")):
+        for name, source in parts_of_checkpoint(rundir, snapshots, record):
+            files[name] = copied(source, aside / name)
+    for store in sorted(folders_in(rundir.path / "stores")):
         _copy_store(store, _position(record, store.name), aside, files)
-    manifest = Manifest(
-        format=FORMAT,
-        application=rundir.application,
-        app_id=rundir.app_id,
-        settings={name: str(value) for name, value in rundir.settings.items()},
-        versions=_versions(),
-        made_at_ms=time.time_ns() // 1_000_000,
-        state=rundir.state_shape,
-        life=rundir.life,
-        record=record,
-        clock_ms=clock,
-        shuffle_partitions=_partitions(aside, record),
-        files=files,
-    )
+    manifest = manifest_of(rundir, record, clock, files, lambda id: aside / FRAGMENTS / id)
     write_manifest(aside, manifest)
     for path, _, _ in os.walk(aside):
         sync(path)
     publish_directory(aside, place)
     return manifest
-
-
-def _copy_all(source: Path, aside: Path, under: str, files: dict[str, SavedFile]) -> None:
-    """Copy a directory, if it exists, without files that are being written."""
-    for name in sorted(files_below(source)):
-        if _counts(Path(name).name):
-            files[f"{under}/{name}"] = copied(source / name, aside / under / name)
-
-
-def _counts(name: str) -> bool:
-    return not name.startswith(".") and not name.endswith(".tmp")
-
-
-def _folders(parent: Path) -> list[Path]:
-    return [path for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
 
 
 def _copy_store(store: Path, position: int, aside: Path, files: dict[str, SavedFile]) -> None:
@@ -209,7 +169,7 @@ def _copy_store(store: Path, position: int, aside: Path, files: dict[str, SavedF
     Raises `_ReadPastError` when entries from `position` on are missing.
     """
     under = f"{STORES}/{store.name}"
-    numbers = sorted(int(p.stem) for p in (store / "log").glob("*.json") if _counts(p.name))
+    numbers = sorted(int(p.stem) for p in (store / "log").glob("*.json") if is_whole(p.name))
     try:
         for number in numbers:
             name = f"log/{number:020d}.json"
@@ -222,7 +182,7 @@ def _copy_store(store: Path, position: int, aside: Path, files: dict[str, SavedF
     wanted = range(position, numbers[-1] + 1) if numbers else range(position)
     if not set(numbers).issuperset(wanted):
         raise _ReadPastError(store.name)
-    for note in sorted(path for path in store.iterdir() if path.is_file() and _counts(path.name)):
+    for note in sorted(path for path in store.iterdir() if path.is_file() and is_whole(path.name)):
         files[f"{under}/{note.name}"] = copied(note, aside / under / note.name)
 
 
@@ -237,33 +197,6 @@ def positions_in(sources: Mapping[str, str]) -> dict[str, int]:
     return {id: int(it["entry"]) for id, it in parsed.items() if isinstance(it, dict) and "entry" in it}
 
 
-def _partitions(aside: Path, record: CheckpointRecord) -> dict[str, int]:
-    """The number of parts of each fragment's state."""
-    found = {
-        id: state_partitions(aside / FRAGMENTS / id / "checkpoint", snapshot.batch_id)
-        for id, snapshot in record.fragments.items()
-    }
-    return {id: number for id, number in found.items() if number is not None}
-
-
 def _committed(rundir: RunDirectory, fragment: str) -> int:
     commits = rundir.fragment(fragment) / "checkpoint" / "commits"
     return max((int(p.name) for p in commits.glob("*") if p.name.isdigit()), default=-1)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in ("drivetrain", "pyspark"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
-
-
-def _gone(snapshot: Path) -> SavepointError:
-    return SavepointError(
-        "a snapshot of the checkpoint is gone",
-        where=str(snapshot),
-        remedy="run the application until it has made another checkpoint, and try again",
-    )

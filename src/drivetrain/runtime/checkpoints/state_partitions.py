@@ -4,7 +4,8 @@ Design: Spark writes the number with the extent of every batch, and the next que
 configuration says. To divide a state again, Spark adds a batch that reads nothing: it has the extent of the
 batch before it, and another number. So the checkpoint itself shows which of its batches are such divisions.
 
-Called by `snapshots`, `savepoint` and `dropped_state`, and by scalings, queries and repairs. Needs no Spark.
+Called by `snapshots`, `checkpoint_parts` and `dropped_state`, and by scalings, queries and repairs. Needs no
+Spark.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -119,12 +119,19 @@ def local_savepoint(place: str, aside: Path, stores: StoreSettings) -> Iterator[
     if not is_in_object_store(place):
         yield Path(place)
         return
+    with fetched_into(aside, lambda: _fetch(place, aside, stores)):
+        yield aside
+
+
+@contextmanager
+def fetched_into(aside: Path, fetch: Callable[[], None]) -> Iterator[None]:
+    """A new directory `aside`, filled by `fetch`, which is there while the block runs."""
     try:
         shutil.rmtree(aside, ignore_errors=True)  # of a process that died
         with writing("the savepoint that is fetched", aside):
             aside.mkdir(parents=True, mode=0o700)
-        _fetch(place, aside, stores)
-        yield aside
+        fetch()
+        yield
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

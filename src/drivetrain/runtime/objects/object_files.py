@@ -143,6 +143,11 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
     # -- beyond pyarrow's file systems -----------------------------------------------------------
 
+    def read_file(self, path: str) -> bytes:
+        """The content of a file, in one request; raises FileNotFoundError."""
+        bucket, name = _split(path)
+        return self._store(bucket).get(name)
+
     def create_file(self, path: str, content: bytes) -> bool:
         """Create a file; False, and nothing changed, if there is one."""
         bucket, name = _split(path)

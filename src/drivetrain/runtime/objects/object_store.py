@@ -38,7 +38,8 @@ class ObjectStore(Protocol):
     """The objects of one bucket, by name.
 
     Every call raises `UnavailableError` when the store gives no answer for long, `FileNotFoundError` for an
-    object that does not exist, and `PermissionError` when the credentials do not allow it.
+    object that does not exist, and `PermissionError` (`StoreAccessError`) when the credentials do not allow
+    it.
     """
 
     def put_if_absent(self, path: str, content: bytes) -> bool:

@@ -36,6 +36,8 @@ T = TypeVar("T")
 PAGE: Final = 1000
 _NONCE: Final = "drivetrain-nonce"
 _NO_BUCKET: Final = "NoSuchBucket"
+_NO_TOKEN: Final = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
+"""What stores answer with status 400 to credentials that are no longer valid."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _ANSWER: Final = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
 _RETRIED: Final = frozenset({408, 409, 425, 429})
@@ -47,6 +49,12 @@ class NoBucketError(UserError):
     """The bucket that a place names does not exist."""
 
     code = "no-bucket"
+
+
+class StoreAccessError(UserError, PermissionError):
+    """The store does not accept the credentials, or they do not allow a request."""
+
+    code = "store-access"
 
 
 class ObstoreStore:
@@ -196,8 +204,14 @@ def _final(error: Exception, method: str, where: str) -> Exception | None:
             where=where,
             remedy="create it, or correct its name, s3.endpoint or s3.region",
         )
-    if status in (401, 403):
-        return PermissionError(f"{method} {where} is not allowed: {_shown(error)}")
+    if status in (401, 403) or any(sign in text for sign in _NO_TOKEN):
+        return StoreAccessError(
+            "the request to the object store is not allowed",
+            where=where,
+            got=f"{method}: {_shown(error)}",
+            remedy="renew the credentials (s3.access-key, s3.secret-key, s3.session-token, or those of the "
+            "environment or the machine's role), or allow them this request; then run the same command again",
+        )
     if isinstance(error, FileNotFoundError):
         # A name that was taken a moment ago may be free again.
         return None if method == "PUT" else FileNotFoundError(f"there is no object {where}")

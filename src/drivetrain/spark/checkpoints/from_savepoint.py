@@ -35,14 +35,17 @@ from drivetrain.api.moments import moment_text
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import state_fits, state_shape
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
+from drivetrain.core.replay.replay import Life
 from drivetrain.durable import sync, writing
 from drivetrain.errors import UserError
 from drivetrain.private_files import Writers, require_trusted_tree
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.savepoint import FRAGMENTS, TABLES, positions_in
+from drivetrain.runtime.checkpoints.checkpoint_parts import FRAGMENTS, TABLES
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
+from drivetrain.runtime.checkpoints.savepoint import positions_in
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavepointError, copied, verified
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
-from drivetrain.runtime.checkpoints.stored_savepoint import local_savepoint
+from drivetrain.runtime.checkpoints.stored_savepoint import fetched_into, local_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.objects.settings import StoreSettings
@@ -67,11 +70,22 @@ def opened_savepoint(
     *,
     fresh: bool,
     replay_from_ms: int | None,
+    copies: CopiedCheckpoints | None = None,
 ) -> Iterator[OpenedSavepoint | None]:
     """The verified savepoint at a place, or None without a place; one in an object store is here meanwhile.
 
-    Raises an error if the application cannot start from it.
+    Without a place and without a state here, it is the newest of `copies`. Raises an error if the application
+    cannot start from it.
     """
+    aside = rundir.path.with_name(f".{rundir.path.name}.fetched")
+    begins = fresh or rundir.started or replay_from_ms is not None
+    copy = None if place is not None or copies is None or begins else copies.newest()
+    if copies is not None and copy is not None and copy.manifest is not None:
+        with fetched_into(aside, lambda: copies.fetch(copy, aside)):
+            saved = OpenedSavepoint(aside, rundir.writers, copies.place, copied_by=copy.host)
+            saved.require_fits(plan, rundir, fresh=fresh)
+            yield saved
+        return
     if place is None:
         yield None
         return
@@ -81,7 +95,6 @@ def opened_savepoint(
             got="both",
             remedy="start from the savepoint first, then replay",
         )
-    aside = rundir.path.with_name(f".{rundir.path.name}.fetched")
     with local_savepoint(place, aside, StoreSettings.of(config)) as directory:
         saved = OpenedSavepoint(directory, rundir.writers, place if directory == aside else None)
         saved.require_fits(plan, rundir, fresh=fresh)
@@ -92,14 +105,20 @@ class OpenedSavepoint:
     """A complete savepoint at `place`; raises SavepointError if it is damaged or incomplete.
 
     Raises UserError when users other than `writers` can write there. `origin` is where it was fetched from,
-    if that is elsewhere.
+    if that is elsewhere. With `copied_by`, the name of a machine, it is the newest checkpoint of an
+    application that has published nothing after it: what starts is the same life.
     """
 
     def __init__(
-        self, place: str | Path, writers: Writers = Writers.OWNER, origin: str | None = None
+        self,
+        place: str | Path,
+        writers: Writers = Writers.OWNER,
+        origin: str | None = None,
+        copied_by: str | None = None,
     ) -> None:
         self.place: Final = Path(place).absolute()
         self._origin: Final = str(self.place) if origin is None else origin
+        self._copied_by: Final = copied_by
         require_trusted_tree(self.place, "the savepoint", writers)
         self.manifest: Final[Manifest] = verified(self.place)
 
@@ -126,9 +145,10 @@ class OpenedSavepoint:
     def notice(self, spark_partitions: int) -> str:
         """A notice for the user: where the application starts from, and what cannot change."""
         saved = self.manifest
+        what = "savepoint" if self._copied_by is None else "copy of the newest checkpoint at"
         text = (
-            f"continues from the savepoint {self._origin}: checkpoint {saved.record.txid} of {saved.app_id}, "
-            f"made {moment_text(saved.made_at_ms)}"
+            f"continues from the {what} {self._origin}: checkpoint {saved.record.txid} of {saved.app_id}, "
+            f"made {moment_text(saved.made_at_ms)}{f' on {self._copied_by}' if self._copied_by else ''}"
         )
         fixed = {id: n for id, n in saved.shuffle_partitions.items() if n != spark_partitions}
         if fixed:
@@ -136,8 +156,20 @@ class OpenedSavepoint:
             text += f"; state stays divided as it was saved ({numbers} parts)"
         return text
 
+    @property
+    def life(self) -> Life:
+        """The life that starts from here."""
+        return self.manifest.life.elsewhere() if self._copied_by is None else self.manifest.life
+
+    def drop_later(self, sinks: Mapping[str, SinkWriter]) -> None:
+        """Drop batches that the application prepared in these sinks and that run again."""
+        fragments = self.manifest.record.fragments.values()
+        published = {} if self._copied_by is None else {k: v for f in fragments for k, v in f.sinks.items()}
+        for id, sink in sinks.items():
+            abort_after(sink, published.get(id))
+
     def bring_into(self, plan: Plan, rundir: RunDirectory) -> None:
-        """Lay everything out in an empty directory, for the savepoint's new life."""
+        """Lay everything out in an empty directory, for the life that starts."""
         with writing("what the savepoint holds", rundir.path):
             self._bring_into(plan, rundir)
 
@@ -170,7 +202,7 @@ class OpenedSavepoint:
         files.persist(
             Transaction(
                 txid=record.txid,
-                phase=Phase.COMMITTED,
+                phase=Phase.COMMITTED if self._copied_by is None else Phase.COMMITTING,
                 round=record.round,
                 life=_LIFE,
                 record=record,
@@ -185,12 +217,6 @@ class OpenedSavepoint:
             fragment, _, file = rest.partition("/")
             return snapshots.place(fragment, self.manifest.record.round) / file
         return (rundir.home if top == TABLES else rundir.path) / name
-
-
-def abort_others(sinks: Mapping[str, SinkWriter]) -> None:
-    """Drop batches that the saved application prepared in these sinks and did not publish: they run again."""
-    for sink in sinks.values():
-        abort_after(sink, None)
 
 
 def _difference(shape: Mapping[str, list[str]], other: Mapping[str, list[str]], where: str) -> str:

@@ -29,6 +29,7 @@ import msgspec
 
 from drivetrain.core.checkpoint.barriers import NO_LIFE
 from drivetrain.core.checkpoint.transaction import Snapshot, Transaction
+from drivetrain.runtime.channel.loss_record import cut_channel
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -125,7 +126,7 @@ def _restore(
     for channel in plan.outputs(fragment.id):
         end = positions.get(channel.id, 0)
         store = ChannelStore(rundir.channel(channel.id))
-        store.cut(end)
+        cut_channel(store, end)
         store.record_position(channel.consumer_fragment, end)
     for id in fragment.processors:
         if id in sinks:

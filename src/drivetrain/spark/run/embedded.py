@@ -39,6 +39,7 @@ from drivetrain.durable import disk_full, is_full
 from drivetrain.errors import DrivetrainError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
 from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
@@ -114,6 +115,9 @@ def run(
         if not begins and rundir.finished is not None:
             return already_finished(plan)
         resumed = not begins and rundir.started
+        copies = CopiedCheckpoints.of(rundir, config)
+        if copies is not None and not fresh:
+            copies.require_own()
 
         def begin() -> Execution:
             return prepare(
@@ -124,9 +128,13 @@ def run(
                 replay_from_ms=replay_from_ms,
                 savepoint=savepoint,
                 waiting=Waiting(lambda text: listener.on_event(NoticeGiven(text)), listener.stop_requested),
+                copies=copies,
             )
 
-        return _run_with_restores(begin, plan, rundir, config, listener, started_s, on_start, resumed=resumed)
+        def again(changed: Plan, version: GraphVersion | None) -> Execution:
+            return prepare(changed, rundir, config, version=version, copies=copies)
+
+        return _run_with_restores(begin, again, plan, rundir, listener, started_s, on_start, resumed=resumed)
     except Exception as error:
         lost = java_lost(config, error)
         if lost is None and is_full(error):
@@ -140,21 +148,21 @@ def run(
 
 def _run_with_restores(
     begin: Callable[[], Execution],
+    again: Callable[[Plan, GraphVersion | None], Execution],
     plan: Plan,
     rundir: RunDirectory,
-    config: Config,
     listener: RunListener,
     started_s: float,
     on_start: Callable[[Running], None] | None,
     *,
     resumed: bool,
 ) -> RunResult:
-    """Run what `begin` prepares; if it has to go back to its newest checkpoint, prepare it from there."""
+    """Run what `begin` prepares; if it has to go back to its newest checkpoint, `again` prepares it."""
     execution: Execution | None = None
     version: GraphVersion | None = None
     for restores in itertools.count():
         try:
-            execution = begin() if not restores else prepare(plan, rundir, config, version=version)
+            execution = begin() if not restores else again(plan, version)
             return _run(execution, listener, started_s, on_start, resumed=resumed or restores > 0)
         except RestoreNeededError:
             if restores >= MOST_RESTORES:
@@ -263,6 +271,7 @@ def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
     with ExitStack() as ends:  # all are stopped, even if one of them cannot be
         ends.callback(loop.changes.close)
         ends.callback(loop.repairs.close)
+        ends.callback(loop.checkpoints.close)
         for driver in loop.drivers.values():
             ends.callback(driver.stop)
         loop.start()

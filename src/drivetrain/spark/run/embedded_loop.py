@@ -102,6 +102,7 @@ class EmbeddedLoop:
         `now_ms` is of a monotonic clock. Raises errors that end the application.
         """
         self._now_ms = now_ms
+        self.checkpoints.require_own()
         if self._drained_by_ms is not None:
             return RunOutcome.STOPPED if self._has_stopped(self._drained_by_ms) else None
         for driver in list(self.drivers.values()):

@@ -24,6 +24,7 @@ from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.dropped_state import DroppedState
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
@@ -74,6 +75,8 @@ class Execution:
     """The versions of the graph among which its fragments can switch, where that is possible."""
     first_version: Callable[[str], CompileContext | None] | None = None
     """The context of a fragment's next query, if it is not that of the version in force."""
+    copies: CopiedCheckpoints | None = None
+    """Where its checkpoints are copied to before their results are published."""
     leaving: dict[str, CompileContext] = field(default_factory=dict)
     """The contexts of fragments that leave the application, by fragment."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)

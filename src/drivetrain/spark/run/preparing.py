@@ -35,8 +35,9 @@ from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others, opened_savepoint
+from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, opened_savepoint
 from drivetrain.spark.checkpoints.restoring import restore_lost
 from drivetrain.spark.connector.publishing import publish_prepared
 from drivetrain.spark.flow.flow_book import FlowBook
@@ -44,6 +45,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
+from drivetrain.spark.run.copying import require_copyable, wait_for_the_former
 from drivetrain.spark.run.host import SPARK, Host
 
 if TYPE_CHECKING:
@@ -76,22 +78,25 @@ def prepare(
     host: Host = SPARK,
     version: GraphVersion | None = None,
     waiting: Waiting | None = None,
+    copies: CopiedCheckpoints | None = None,
 ) -> Execution:
     """Compile everything, check every source and sink, and create the state; nothing runs yet.
 
     This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
     `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
     from the savepoint at that place. `version` is the record of the plan, if there is one. It waits for
-    other applications, whose streams it reads, as `waiting` says (None: not at all). Raises the
-    application's first error: then a first run leaves no state, and an earlier life stays.
+    other applications, whose streams it reads, as `waiting` says (None: not at all). `copies` are where
+    its checkpoints are copied to. Raises the application's first error: then a first run leaves no state,
+    and an earlier life stays.
     """
+    require_copyable(plan.graph, config, copies)
     plan, version = with_readers(plan, rundir, config, version, fresh=fresh)
     if makes_checkpoints(plan, config):
         refuse_checkpoints(plan.graph)
     with opened_savepoint(
-        savepoint, plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms
+        savepoint, plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms, copies=copies
     ) as saved:
-        return _begun(
+        execution = _begun(
             plan,
             rundir,
             config,
@@ -103,6 +108,12 @@ def prepare(
             fresh=fresh,
             replay_from_ms=replay_from_ms,
         )
+    if copies is not None:
+        execution.copies = copies
+        if copies.claim(starts_over=fresh or savepoint is not None) and saved is not None:
+            wait_for_the_former()
+            saved.drop_later(execution.sinks)
+    return execution
 
 
 def _begun(
@@ -163,7 +174,7 @@ def _prepared(
         if replay_from_ms is not None:
             rundir.make_aside(replay_from_ms)
     if saved is not None:
-        rundir.take_over(saved.manifest.life.elsewhere())
+        rundir.take_over(saved.life)
         saved.bring_into(plan, rundir)
         sinks = open_sinks(plan, rundir, config)
     rundir.refuse_another_graph(plan)
@@ -173,7 +184,7 @@ def _prepared(
     for sink in sinks.values():
         sink.validate()
     if saved is not None:
-        abort_others(sinks)
+        saved.drop_later(sinks)
     restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
     subscribed = subscribe(plan.graph, rundir, config, waiting)
     execution = _started(plan, rundir, config, sinks, flow, host)

@@ -9,6 +9,7 @@ to the fragments with sources, by the book. `figures` and `newest` are plain rea
 Invariants:
 
 1. A record that `wait_made` returns is committed everywhere.
+2. If checkpoints are copied, no result is published before its checkpoint is in the store.
 
 Called by `embedded` and `embedded_loop`; programs make savepoints through it.
 """
@@ -19,10 +20,13 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.coordinator import Completed, Emit
-from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Phase
+from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Phase, Transaction
 from drivetrain.errors import UnavailableError
+from drivetrain.runtime.checkpoints.checkpoint_parts import manifest_of, parts_of_checkpoint
 from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointActor,
     CheckpointEvent,
@@ -31,9 +35,13 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     FragmentsOfCheckpoints,
     WantCheckpoint,
 )
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.checkpoints.restoring import mark_damaged
+from drivetrain.spark.run.copying import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,15 +73,20 @@ class RunCheckpoints:
         """Whether checkpoints are made continually."""
         self.figures: CheckpointFigures | None = None
         """The figures for users; None before there are any."""
+        self._copies: Final = execution.copies
+        self._clock: Final = ClockFile(execution.rundir.home / "clock")
+        self._clock_ms: int | None = None  # when the checkpoint began
+        self._taken_over: BaseException | None = None
+        self._watch = None if execution.copies is None else Watch(execution.copies, self._take_error)
         self._last: Future[CheckpointMade] | None = None
         self.notices: Final[deque[str]] = deque()
         """Notices for the user, oldest first; the reader removes them."""
         host = CheckpointHost(
             self._files.transaction,
-            self._files.persist,
+            self._persist,
             self._take,
             self._take_figures,
-            lambda error: self.notices.append(f"checkpoints: {error}"),
+            self._take_error,
         )
         config = RunningConfig(execution.rundir.path, execution.context.config)
         self._actor: Final = thread.spawn(
@@ -99,6 +112,16 @@ class RunCheckpoints:
                 remedy="wait longer; `drivetrain show` displays what delays the checkpoint",
             )
         return answer.record
+
+    def close(self) -> None:
+        """Release what belongs to the run."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def require_own(self) -> None:
+        """Raise TakenOverError when another process has continued the application elsewhere."""
+        if self._taken_over is not None:
+            raise self._taken_over
 
     def can_go_back(self, fragment: str) -> bool:
         """Mark the state of a fragment as damaged; returns whether there is a checkpoint to go back to."""
@@ -130,8 +153,38 @@ class RunCheckpoints:
             for fragment in self._has_sources:
                 self._book.tell(fragment, COORDINATOR, effect.command)
 
+    def _persist(self, transaction: Transaction) -> None:
+        """Persist a transaction; one whose results are to be published is copied first."""
+        if self._copies is not None:
+            if transaction.phase is Phase.PREPARING:
+                self._clock_ms = self._clock.read()
+            elif transaction.phase is Phase.COMMITTING and transaction.record is not None:
+                self._copy(self._copies, transaction.record)
+        self._files.persist(transaction)
+
+    def _copy(self, copies: CopiedCheckpoints, record: CheckpointRecord) -> None:
+        snapshots = Snapshots(self._files.snapshots)
+        with snapshots.held():
+            copies.add(
+                parts_of_checkpoint(self._rundir, snapshots, record, with_prepared=True),
+                lambda files: manifest_of(
+                    self._rundir,
+                    record,
+                    self._clock_ms,
+                    files,
+                    lambda id: snapshots.place(id, record.round),
+                ),
+            )
+
+    def _take_error(self, error: BaseException) -> None:
+        if isinstance(error, TakenOverError):
+            self._taken_over = error
+        else:
+            self.notices.append(f"checkpoints: {error}")
+
     def _take_figures(self, figures: CheckpointFigures) -> None:
-        self.figures = figures
+        place = None if self._copies is None else self._copies.place
+        self.figures = msgspec.structs.replace(figures, copied_to=place)
 
 
 def _with_sources(queries: Mapping[str, FragmentQuery]) -> list[str]:

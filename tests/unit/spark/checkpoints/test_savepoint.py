@@ -23,7 +23,7 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import OutputError, UnavailableError, UserError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints import savepoint as writing
+from drivetrain.runtime.checkpoints import checkpoint_parts
 from drivetrain.runtime.checkpoints.savepoint import newest_record, write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     MANIFEST,
@@ -187,7 +187,7 @@ def test_a_file_more_and_an_unknown_format_are_refused(ran: Ran, tmp_path: Path,
     write(place / "sinks" / "out" / "more", "x")
     with pytest.raises(SavepointError, match="damaged or incomplete"):
         verified(place)
-    monkeypatch.setattr(writing, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint_parts, "FORMAT", 2)
     newer = ran.save(tmp_path / "newer")
     with pytest.raises(SavepointError, match="another version"):
         verified(newer)

@@ -46,6 +46,13 @@ def test_postgresql_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Mon
     assert caught.value.remedy == "pip install 'drivetrain[postgresql]'"
 
 
+def test_mysql_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with pytest.raises(MissingDependencyError) as caught:
+        open_sink(sinks.mysql("mysql://db/bank", "t"), SinkContext("app-1", "t", str(tmp_path)))
+    assert caught.value.remedy == "pip install 'drivetrain[mysql]'"
+
+
 def test_sinks_share_a_transaction_when_they_name_the_same_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,5 +70,10 @@ def test_sinks_share_a_transaction_when_they_name_the_same_database(
     assert one == group(sinks.postgresql("host=db port=5432 user=bank dbname=bank", "b"))
     assert one != group(sinks.postgresql("postgresql://bank@db:5432/other", "a"))
     assert "hidden" not in one
+    monkeypatch.setenv("MY", "mysql://bank:hidden@db/shop")
+    shop = group(sinks.mysql("${MY}", "a"))
+    assert shop == group(sinks.mysql("mariadb://bank@db:3306/shop?ssl_ca=/ca.pem", "b"))
+    assert shop != group(sinks.mysql("mysql://other@db/shop", "a"))
+    assert "hidden" not in shop
     (tmp_path / "user").write_text("bank\n")
     assert one == group(sinks.postgresql(f"postgresql://${{file:{tmp_path}/user}}@db:5432/bank", "a"))

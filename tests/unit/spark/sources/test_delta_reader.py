@@ -7,24 +7,22 @@ import itertools
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
+from delta_reading import DeltaReading, ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from drivetrain.api import sources
 from drivetrain.api.delta_source import DeltaRows
-from drivetrain.connectors.delta.delta_reader import DeltaBatchReader, DeltaStreamReader, divided
-from drivetrain.connectors.delta.opened_delta import OpenedDelta, _planned, require_table
+from drivetrain.connectors.delta.delta_reader import DeltaBatchReader, divided
+from drivetrain.connectors.delta.opened_delta import OpenedDelta, require_table
 from drivetrain.connectors.delta.table_log import TableFile
-from drivetrain.connectors.schema import from_arrow
 from drivetrain.errors import GraphError, InputError
-from drivetrain.spark.connector.source import SourceContext
+from drivetrain.runtime.objects.settings import StoreSettings
 
 TABLE = "table"
 
@@ -38,43 +36,14 @@ def table(directory: Path) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(str(directory / TABLE))
 
 
-class Reading:
-    """What Spark does with a source: it keeps offsets, plans batches, and reads their parts."""
-
-    def __init__(self, directory: Path, state: str = "state", **settings: Any) -> None:
-        self.source = sources.delta(directory / TABLE, **settings)
-        spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
-        context = SourceContext(spark, str(directory / state), "app-1", "s")
-        self.plan, schema = _planned(self.source, context)
-        self.schema = from_arrow(schema, "t")
-        self.reader = DeltaStreamReader(self.plan, self.schema)
-        self.at = self.reader.initialOffset()
-        self.offsets = [self.at]
-
-    def batch(self, limit_bytes: int = 10**9) -> list[dict[str, Any]]:
-        """The rows of the next batch."""
-        self.reader._look_due_s = 0.0
-        start, self.at = self.at, self.reader.latestOffset(self.at, ReadMaxBytes(limit_bytes))
-        self.offsets.append(self.at)
-        return self.rows(start, self.at)
-
-    def rows(self, start: Any, end: Any) -> list[dict[str, Any]]:
-        parts = self.reader.partitions(start, end)
-        return [row for part in parts for rows in self.reader.read(part) for row in rows.to_pylist()]
-
-
-def ids(rows: list[dict[str, Any]]) -> list[int]:
-    return sorted(row["id"] for row in rows)
-
-
 def test_a_bounded_source_has_the_rows_of_the_first_start(tmp_path: Path) -> None:
     write(tmp_path, 1, 2)
     write(tmp_path, 3)
-    reading = Reading(tmp_path)
+    reading = DeltaReading(tmp_path / TABLE, tmp_path)
     write(tmp_path, 4)
     assert ids(reading.batch()) == [1, 2, 3]
     assert reading.batch() == []
-    again = Reading(tmp_path)
+    again = DeltaReading(tmp_path / TABLE, tmp_path)
     assert ids(again.batch()) == [1, 2, 3]
     begun, log = again.plan.open()
     opened = OpenedDelta(None, begun, log)  # type: ignore[arg-type]
@@ -89,15 +58,15 @@ def test_a_bounded_source_has_the_rows_of_the_first_start(tmp_path: Path) -> Non
 def test_a_watched_table_gives_what_is_appended_from_a_version_on(tmp_path: Path) -> None:
     for id in range(4):
         write(tmp_path, id)
-    reading = Reading(tmp_path, from_version=2, watch=True)
+    reading = DeltaReading(tmp_path / TABLE, tmp_path, from_version=2, watch=True)
     assert ids(reading.batch()) == [2, 3]
     assert reading.batch() == []
     write(tmp_path, 4)
     table(tmp_path).optimize.compact()
     write(tmp_path, 5, 6)
     assert ids(reading.batch()) == [4, 5, 6]
-    assert ids(Reading(tmp_path, "bounded", from_version=3).batch()) == [3, 4, 5, 6]
-    assert ids(Reading(tmp_path, "new", watch=True).batch()) == [0, 1, 2, 3, 4, 5, 6]
+    assert ids(DeltaReading(tmp_path / TABLE, tmp_path, "bounded", from_version=3).batch()) == [3, 4, 5, 6]
+    assert ids(DeltaReading(tmp_path / TABLE, tmp_path, "new", watch=True).batch()) == [0, 1, 2, 3, 4, 5, 6]
 
 
 STEPS = st.lists(st.sampled_from(["append", "compact", "checkpoint", "read", "restart"]), max_size=14)
@@ -116,7 +85,7 @@ def test_every_appended_row_comes_once_and_again_where_a_batch_is_repeated(
         )
         write(directory, 0, p="a")
         write(directory, 1, p="b c")
-        reading = Reading(directory, watch=True)
+        reading = DeltaReading(directory / TABLE, directory, watch=True)
         written, seen, batches = 2, [], []
         for step in [*steps, *["read"] * (2 * len(steps) + 6)]:
             if step == "append":
@@ -133,7 +102,7 @@ def test_every_appended_row_comes_once_and_again_where_a_batch_is_repeated(
                 batches.append((start, reading.at, rows))
             else:
                 at = reading.at
-                reading = Reading(directory, watch=True)
+                reading = DeltaReading(directory / TABLE, directory, watch=True)
                 reading.at = at
         assert ids(seen) == list(range(written))
         assert {row["p"] for row in seen} <= {"a", "b c", "x%2F/é"}
@@ -143,7 +112,10 @@ def test_every_appended_row_comes_once_and_again_where_a_batch_is_repeated(
 
 def test_a_version_that_removes_rows_is_an_error_or_left_out(tmp_path: Path) -> None:
     write(tmp_path, 1, 2)
-    failing, skipping = Reading(tmp_path, watch=True), Reading(tmp_path, "s", watch=True, on_change="skip")
+    failing, skipping = (
+        DeltaReading(tmp_path / TABLE, tmp_path, watch=True),
+        DeltaReading(tmp_path / TABLE, tmp_path, "s", watch=True, on_change="skip"),
+    )
     for reading in (failing, skipping):
         assert ids(reading.batch()) == [1, 2]
     table(tmp_path).delete("id = 1")
@@ -156,10 +128,10 @@ def test_a_version_that_removes_rows_is_an_error_or_left_out(tmp_path: Path) -> 
 
 def test_columns_are_those_of_the_first_start(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    reading = Reading(tmp_path, watch=True)
+    reading = DeltaReading(tmp_path / TABLE, tmp_path, watch=True)
     write(tmp_path, 2, note="new")
     assert reading.batch() == [{"id": 1}, {"id": 2}]
-    later = Reading(tmp_path, "later", watch=True)
+    later = DeltaReading(tmp_path / TABLE, tmp_path, "later", watch=True)
     assert sorted(map(str, later.batch())) == ["{'id': 1, 'note': None}", "{'id': 2, 'note': 'new'}"]
     columns = pa.table({"id": ["other"]})
     deltalake.write_deltalake(str(tmp_path / TABLE), columns, mode="overwrite", schema_mode="overwrite")
@@ -176,14 +148,14 @@ def test_values_of_partitions_have_their_types(tmp_path: Path) -> None:
         }
     )
     deltalake.write_deltalake(str(tmp_path / TABLE), rows, partition_by=["day", "at"])
-    found = sorted(Reading(tmp_path).batch(), key=lambda row: row["id"])
+    found = sorted(DeltaReading(tmp_path / TABLE, tmp_path).batch(), key=lambda row: row["id"])
     assert found == rows.to_pylist()
 
 
 def test_an_entry_of_the_log_that_was_deleted_is_an_error(tmp_path: Path) -> None:
     for id in range(4):
         write(tmp_path, id)
-    reading = Reading(tmp_path, from_version=0, watch=True)
+    reading = DeltaReading(tmp_path / TABLE, tmp_path, from_version=0, watch=True)
     table(tmp_path).create_checkpoint()
     (tmp_path / TABLE / "_delta_log" / f"{1:020d}.json").unlink()
     with pytest.raises(Exception, match="no entry of version 1 any more"):
@@ -192,11 +164,11 @@ def test_an_entry_of_the_log_that_was_deleted_is_an_error(tmp_path: Path) -> Non
 
 def test_what_cannot_be_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no Delta table"):
-        require_table(sources.delta(tmp_path / TABLE))
+        require_table(sources.delta(tmp_path / TABLE), StoreSettings())
     write(tmp_path, 1)
     with pytest.raises(InputError, match="the table has no version 7 yet"):
-        require_table(sources.delta(tmp_path / TABLE, from_version=7))
-    for settings_ in ({"path": ""}, {"from_version": -1}, {"on_change": "ignore"}):
+        require_table(sources.delta(tmp_path / TABLE, from_version=7), StoreSettings())
+    for settings_ in ({"path": ""}, {"path": "ftp://b/t"}, {"from_version": -1}, {"on_change": "ignore"}):
         with pytest.raises(GraphError):
             sources.delta(**{"path": "t", **settings_})
     assert isinstance(sources.delta("t"), DeltaRows)
@@ -204,10 +176,10 @@ def test_what_cannot_be_read_is_refused_before_anything_runs(tmp_path: Path) -> 
 
 def test_a_file_that_was_vacuumed_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    reading = Reading(tmp_path)
+    reading = DeltaReading(tmp_path / TABLE, tmp_path)
     for path in (tmp_path / TABLE).glob("*.parquet"):
         path.unlink()
-    with pytest.raises(Exception, match="No such file"):
+    with pytest.raises(Exception, match="no longer has a file whose rows come next"):
         reading.batch()
 
 

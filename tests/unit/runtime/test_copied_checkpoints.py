@@ -1,0 +1,281 @@
+"""Copies of checkpoints in a store: whole or not there, for one process at a time, in bounded space."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from drivetrain.core.checkpoint.transaction import CheckpointRecord
+from drivetrain.core.replay.replay import Life
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.checkpoints import checkpoint_packs
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
+from drivetrain.runtime.checkpoints.savepoint_manifest import (
+    FORMAT,
+    Manifest,
+    SavedFile,
+    SavepointError,
+    verified,
+)
+from drivetrain.simulator.simulate import chosen_seeds, run_seeds
+from model_store import CHANGES, ModelStore
+
+
+class DeathError(BaseException):
+    """The process dies."""
+
+
+def manifest(files: Mapping[str, SavedFile]) -> Manifest:
+    record = CheckpointRecord(1, 1, {})
+    return Manifest(FORMAT, "shop", "shop-1", {}, {}, 0, {}, Life(), record, None, {}, dict(files))
+
+
+class Machine:
+    """A machine with its disk, on which a process runs the application."""
+
+    def __init__(self, store: ModelStore, directory: Path) -> None:
+        self.directory = directory
+        self.files: dict[str, str] = {}
+        directory.mkdir(parents=True)
+        self.copies = CopiedCheckpoints(store, "copies/shop-1", "s3://copies/shop-1", directory)
+
+    def start(self, *, starts_over: bool = False) -> Machine:
+        """Continue from the newest copy."""
+        self.copies.require_own()
+        newest = self.copies.newest()
+        if newest is not None and newest.manifest is not None and not starts_over:
+            self.files = content_of(self.copies, self.directory / "fetched")
+        self.copies.claim(starts_over=starts_over)
+        return self
+
+    def checkpoint(self, files: Mapping[str, str]) -> int:
+        """Make a checkpoint of these files; returns how many bytes were sent."""
+        place = self.directory / "snapshot"
+        for name in self.files.keys() - files.keys():
+            (place / name).unlink(missing_ok=True)
+        for name, text in files.items():
+            if self.files.get(name) != text or not (place / name).exists():
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).unlink(missing_ok=True)
+                (place / name).write_text(text)
+        self.files = dict(files)
+        return self.copies.add([(name, place / name) for name in files], manifest)
+
+
+def content_of(copies: CopiedCheckpoints, aside: Path) -> dict[str, str]:
+    """The files of the newest copy, which is verified."""
+    newest = copies.newest()
+    assert newest is not None
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    copies.fetch(newest, aside)
+    return {name: (aside / name).read_text() for name in verified(aside).files}
+
+
+@pytest.fixture
+def store() -> ModelStore:
+    return ModelStore()
+
+
+def test_a_lost_machine_continues_elsewhere_with_the_newest_checkpoint(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    first = Machine(store, tmp_path / "a").start()
+    first.checkpoint({"a/1": "one", "b/1": "two", "empty": ""})
+    first.checkpoint({"a/1": "one", "b/2": "three", "empty": ""})
+    assert Machine(store, tmp_path / "b").start().files == {"a/1": "one", "b/2": "three", "empty": ""}
+
+
+def test_only_what_changed_is_sent(store: ModelStore, tmp_path: Path) -> None:
+    machine = Machine(store, tmp_path / "a").start()
+    state = {f"state/{n}": "x" * 1000 + str(n) for n in range(20)}
+    assert machine.checkpoint(state) > 20_000
+    assert machine.checkpoint({**state, "state/20": "y" * 1000}) == 1000
+    assert machine.checkpoint({**state, "copied": state["state/3"]}) == 0, "it has the content already"
+    again = Machine(store, tmp_path / "b").start()
+    assert again.checkpoint({**again.files, "new": "z"}) == 1, "a takeover sends nothing again"
+
+
+def test_a_process_that_was_taken_for_lost_makes_no_checkpoint_any_more(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    former = Machine(store, tmp_path / "a").start()
+    former.checkpoint({"x": "1"})
+    next_one = Machine(store, tmp_path / "b").start()
+    with pytest.raises(TakenOverError, match="continued this application"):
+        former.checkpoint({"x": "of the former"})
+    next_one.checkpoint({"x": "2"})
+    with pytest.raises(TakenOverError):
+        former.checkpoint({"x": "of the former, again"})
+    with pytest.raises(TakenOverError):  # its machine starts again, with its state
+        CopiedCheckpoints(store, "copies/shop-1", "here", former.directory).require_own()
+    assert content_of(next_one.copies, tmp_path / "look") == {"x": "2"}
+
+
+def test_a_process_that_slept_within_a_copy_is_refused_though_its_number_is_free_again(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    former = Machine(store, tmp_path / "a").start()
+    former.checkpoint({"x": "1"})
+    others: list[Machine] = []
+
+    def sleep(what: str, path: str) -> None:
+        if what == "create" and not others:  # its pack is there, and it is about to name its copy
+            others.append(Machine(store, tmp_path / "b"))
+            others[0].start()
+            for n in range(5):
+                others[0].checkpoint({"x": f"other {n}"})
+
+    store.before = sleep
+    with pytest.raises(TakenOverError):
+        former.checkpoint({"x": "late"})
+    assert content_of(others[0].copies, tmp_path / "look") == {"x": "other 4"}
+    others[0].checkpoint({"x": "goes on"})
+    assert content_of(others[0].copies, tmp_path / "look") == {"x": "goes on"}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_death_at_any_request_leaves_a_whole_checkpoint(tmp_path: Path, *, after: bool) -> None:
+    """Before a request, or after it was done and before its answer."""
+    seen = set[str]()
+    for step in range(100):
+        store = ModelStore()
+        machine = Machine(store, tmp_path / str(step) / "a").start()
+        for n in range(3):
+            machine.checkpoint({"same": "s" * 100, "x": f"before {n}"})
+        left = [step]
+
+        def count(what: str, _path: str, left: list[int] = left) -> None:
+            if what in CHANGES:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise DeathError
+
+        if after:
+            store.after = count
+        else:
+            store.before = count
+        try:
+            machine.checkpoint({"same": "s" * 100, "x": "new"})
+            seen.add("lived")
+        except DeathError:
+            pass
+        store.before = store.after = lambda *_: None
+        other = Machine(store, tmp_path / str(step) / "b").start()
+        assert other.files in ({"same": "s" * 100, "x": "before 2"}, {"same": "s" * 100, "x": "new"})
+        seen.add(other.files["x"])
+        other.checkpoint({"x": "on"})
+        assert content_of(other.copies, tmp_path / "look") == {"x": "on"}
+        if "lived" in seen:
+            break
+    assert seen == {"lived", "before 2", "new"}
+
+
+@pytest.mark.parametrize("request_", ["create", "put"])
+def test_a_lost_answer_is_an_error_and_the_next_checkpoint_counts(
+    store: ModelStore, tmp_path: Path, request_: str
+) -> None:
+    machine = Machine(store, tmp_path / "a").start()
+    machine.checkpoint({"x": "1"})
+
+    def lose(what: str, _path: str) -> None:
+        if what == request_:
+            raise UnavailableError("no answer")
+
+    store.after = lose
+    with pytest.raises(UnavailableError):
+        machine.checkpoint({"x": "2"})
+    store.after = lambda *_: None
+    machine.checkpoint({"x": "3"})
+    assert content_of(machine.copies, tmp_path / "look") == {"x": "3"}
+    machine.checkpoint({"x": "4"})
+    assert Machine(store, tmp_path / "b").start().files == {"x": "4"}
+
+
+def test_the_same_machine_continues_with_its_own_state(store: ModelStore, tmp_path: Path) -> None:
+    machine = Machine(store, tmp_path / "a").start()
+    machine.checkpoint({"x": "1"})
+    again = CopiedCheckpoints(store, "copies/shop-1", "here", machine.directory)
+    again.require_own()
+    again.claim(starts_over=False)
+    machine.copies = again
+    machine.checkpoint({"x": "2"})
+    assert content_of(again, tmp_path / "look") == {"x": "2"}
+
+
+def test_a_takeover_that_died_before_its_claim_is_done_again(store: ModelStore, tmp_path: Path) -> None:
+    Machine(store, tmp_path / "a").start().checkpoint({"x": "1"})
+    second = Machine(store, tmp_path / "b")
+
+    def die(what: str, _path: str) -> None:
+        if what == "create":
+            raise DeathError
+
+    store.before = die
+    with pytest.raises(DeathError):
+        second.start()
+    store.before = lambda *_: None
+    assert second.start().files == {"x": "1"}
+    second.checkpoint({"x": "2"})
+
+
+def test_what_begins_anew_does_not_continue_from_what_was(store: ModelStore, tmp_path: Path) -> None:
+    Machine(store, tmp_path / "a").start().checkpoint({"x": "old"})
+    fresh = Machine(store, tmp_path / "b").start(starts_over=True)
+    assert Machine(store, tmp_path / "c").files == {}
+    newest = fresh.copies.newest()
+    assert newest is not None
+    assert newest.manifest is None
+    fresh.checkpoint({"x": "new"})
+    assert content_of(fresh.copies, tmp_path / "look") == {"x": "new"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"truncated"])
+def test_a_damaged_copy_is_an_error_with_a_remedy(store: ModelStore, tmp_path: Path, damage: bytes) -> None:
+    machine = Machine(store, tmp_path / "a").start()
+    machine.checkpoint({"x": "1"})
+    name = max(name for name in store.objects if "/checkpoints/" in name)
+    whole = store.objects[name]
+    store.objects[name] = whole[: len(whole) // 2] if damage == b"truncated" else damage
+    with pytest.raises(SavepointError, match="--fresh"):
+        machine.copies.newest()
+    store.objects[name] = whole
+    for pack in [name for name in store.objects if "/packs/" in name]:
+        del store.objects[pack]
+    with pytest.raises(SavepointError, match="damaged or incomplete"):
+        content_of(machine.copies, tmp_path / "look")
+
+
+def test_space_is_bounded_and_every_checkpoint_is_what_was_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random files come, go and stay; machines are lost; packs are small."""
+    monkeypatch.setattr(checkpoint_packs, "PACK_BYTES", 3_000)
+
+    def run(seed: int) -> None:
+        random, store = Random(seed), ModelStore()
+        here = tmp_path / str(seed)
+        machine = Machine(store, here / "0").start()
+        files: dict[str, str] = {}
+        for step in range(60):
+            for _ in range(random.randrange(4)):
+                files[f"f{random.randrange(20)}"] = "c" * random.randrange(1_500) + str(random.randrange(9))
+            for name in list(files):
+                if random.random() < 0.1:
+                    del files[name]
+            machine.checkpoint(files)
+            assert content_of(machine.copies, here / "look") == files
+            if random.random() < 0.1:
+                machine = Machine(store, here / f"m{step}").start()
+                assert machine.files == files
+        stored = sum(len(content) for content in store.objects.values())
+        needed = sum(map(len, files.values()))
+        names = [name for name in store.objects if "/checkpoints/" in name]
+        assert len(names) <= 2
+        assert stored - sum(len(store.objects[name]) for name in names) <= 8 * needed + 20_000, seed
+
+    run_seeds(run, chosen_seeds(5, at_most=200))
