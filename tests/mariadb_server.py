@@ -29,6 +29,8 @@ class MariadbServer:
         self.directory = Path(tempfile.mkdtemp(prefix="drivetrain-mariadb-"))
         self.port = 0
         self.password = secrets.token_hex(8)
+        self.authority: Path | None = None
+        """The certificate of whoever has signed the server's, if it has one."""
         self._data = self.directory / "data"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,7 +80,8 @@ class MariadbServer:
 
         return pymysql.connect(
             host="127.0.0.1", port=self.port, user="root", password=self.password, database=database,
-            charset="utf8mb4", autocommit=True, sql_mode="ANSI_QUOTES,STRICT_ALL_TABLES", **more,
+            charset="utf8mb4", autocommit=True, sql_mode="ANSI_QUOTES,STRICT_ALL_TABLES",
+            ssl_ca=self.authority and str(self.authority), **more,
         )  # fmt: skip
 
     def run(self, statement: str, database: str | None = None) -> list[Any]:
