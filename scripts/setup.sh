@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout on a Debian-like machine that has Python 3.11 or later: a virtual environment in .venv with
 # the pinned packages and this one, Java for Spark, and with --browser what the checks need besides: the Chromium that
-# the browser tests drive, tsc for the types of the dashboard's modules, promtool, servers of PostgreSQL, MariaDB and Redis, and the jars of Kafka's
+# the browser tests drive, tsc for the types of the dashboard's modules, promtool, servers of PostgreSQL, MariaDB and Redis, Mosquitto, and the jars of Kafka's
 # broker, of Spark's connector to it, and of an object store.
 # Whatever is there already is used as it is, so a second run takes no time.
 set -euo pipefail
@@ -156,6 +156,10 @@ install_redis() { # likewise
   command -v redis-server >/dev/null || apt_install "Redis's server for the tests" redis-server
 }
 
+install_mosquitto() { # tests start brokers of their own, as a user without rights: the service is not used
+  command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] || apt_install "Mosquitto, an MQTT broker for the tests," mosquitto
+}
+
 install_promtool() { # only this program of Debian's package, which would set up a server: 48 MB
   local place=${XDG_CACHE_HOME:-$HOME/.cache}/drivetrain/promtool folder
   command -v promtool >/dev/null && return
@@ -216,6 +220,7 @@ if [ "$want_browser" = yes ]; then
   install_postgres
   install_mariadb
   install_redis
+  install_mosquitto
   install_promtool
   "$VENV/bin/python" -c 'import sys
 from drivetrain.spark.session import class_archive, local_files

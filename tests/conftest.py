@@ -15,9 +15,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mariadb_server import MariadbServer
+from mosquitto_broker import MosquittoBroker
 from nightly_run import is_nightly
 from object_store import ENVIRONMENT, S3Server
 from postgres_server import PostgresServer
+from redis_server import RedisServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,10 +122,26 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def mosquitto() -> Iterator[MosquittoBroker]:
+    """An MQTT broker of the run's own; a test has topics of its own, and leaves it running."""
+    server = MosquittoBroker()
+    yield server.start()
+    server.close()
+
+
+@pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariadbServer]:
     """A MariaDB server of the run's own; a test makes itself a database in it."""
     server = MariadbServer()
     server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis server of the run's own; tests that share it use keys of their own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
     yield server
     server.close()
 

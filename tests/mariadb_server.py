@@ -29,6 +29,8 @@ class MariadbServer:
         self.directory = Path(tempfile.mkdtemp(prefix="drivetrain-mariadb-"))
         self.port = 0
         self.password = secrets.token_hex(8)
+        self.authority: Path | None = None
+        """The certificate of whoever has signed the server's, if it has one."""
         self._data = self.directory / "data"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -68,13 +70,18 @@ class MariadbServer:
         password = self.password if variable is None else f"${{{variable}}}"
         return f"{scheme}://{user}:{password}@127.0.0.1:{self.port}/{database}"
 
+    def dsn(self, database: str) -> str:
+        """The address of a database, with the superuser's password."""
+        return f"mariadb://root:{self.password}@127.0.0.1:{self.port}/{database}"
+
     def connect(self, database: str | None = None, **more: Any) -> Any:
         """A connection of the superuser's that commits every statement; names are quoted by `"`."""
         import pymysql
 
         return pymysql.connect(
             host="127.0.0.1", port=self.port, user="root", password=self.password, database=database,
-            charset="utf8mb4", autocommit=True, sql_mode="ANSI_QUOTES,STRICT_ALL_TABLES", **more,
+            charset="utf8mb4", autocommit=True, sql_mode="ANSI_QUOTES,STRICT_ALL_TABLES",
+            ssl_ca=self.authority and str(self.authority), **more,
         )  # fmt: skip
 
     def run(self, statement: str, database: str | None = None) -> list[Any]:

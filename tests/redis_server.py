@@ -59,6 +59,10 @@ class RedisServer:
         """The address as an application declares it, with the password in an environment variable."""
         return f"redis://{user}:${{{variable}}}@127.0.0.1:{self.port}/{database}"
 
+    def dsn(self) -> str:
+        """The address with the password."""
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+
     def client(self, **more: Any) -> Any:
         """A client, which returns text."""
         import redis

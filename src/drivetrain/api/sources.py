@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeGuard
 
 from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.application_stream import application as application  # users say sources.application
 from drivetrain.api.columns import expr
+from drivetrain.api.custom_source import CustomSource, PushSource
 from drivetrain.api.delta_source import DeltaRows
 from drivetrain.api.delta_source import delta as delta  # users say sources.delta
 from drivetrain.api.durations import microseconds
@@ -47,14 +48,18 @@ from drivetrain.api.file_sources import (
 )
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
+from drivetrain.api.mqtt_source import Mqtt
+from drivetrain.api.mqtt_source import mqtt as mqtt  # users say sources.mqtt
 from drivetrain.api.other_words import SOURCE_WORDS
 from drivetrain.api.spelling import names_of_module
+from drivetrain.api.types import schema_of
 from drivetrain.errors import GraphError
 
 __all__ = [
     "ApplicationStream", "BadRecordPolicy", "CsvFiles", "CustomSource", "DeltaRows", "FileSource",
-    "Generator", "Items", "JsonLines", "Kafka", "ParquetFiles", "Schema", "Socket", "Source", "TextFiles",
-    "application", "csv", "delta", "generate", "items", "json", "kafka", "parquet", "socket", "text",
+    "Generator", "Items", "JsonLines", "Kafka", "Mqtt", "ParquetFiles", "PushSource", "Schema", "Socket",
+    "Source", "TextFiles", "application", "csv", "delta", "generate", "items", "json", "kafka", "mqtt",
+    "parquet", "socket", "text",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -110,6 +115,11 @@ class Items:
         """The elements, from the first one on."""
         return self.iterable if isinstance(self.iterable, Iterable) else self.iterable()
 
+    @property
+    def columns(self) -> str:
+        """The columns of its messages, as DDL."""
+        return schema_of(self.schema)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Socket:
@@ -126,35 +136,14 @@ class Socket:
     max_disorder: str | None = None
     on_bad_record: BadRecordPolicy = "fail"
     bounded: ClassVar[bool] = False
+    columns: ClassVar[str] = "value string"
+    caveat: ClassVar[str] = "what was not stored yet when a process died is lost at its origin"
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536:
             raise GraphError(
                 "not a TCP port", where="sources.socket", expected="1 to 65535", got=str(self.port)
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CustomSource:
-    """A source of an installed connector: subclass it as a frozen dataclass with your system's settings.
-
-    In a subclass, `bounded` is whether the input has an end, and `name` describes the input in plans and
-    errors. `event_time` and `max_disorder` have the same meaning as for files.
-    """
-
-    event_time: str | None = None
-    max_disorder: str | None = None
-    on_bad_record: BadRecordPolicy = "fail"
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the input has an end that is known when the application first starts."""
-        return False
-
-    @property
-    def name(self) -> str:
-        """The input, as plans and errors show it."""
-        return ""
 
 
 Source: TypeAlias = (
@@ -170,6 +159,11 @@ Source: TypeAlias = (
     | ApplicationStream
     | CustomSource
 )
+
+
+def is_stored_first(source: object) -> TypeGuard[Items | Socket | PushSource]:
+    """Whether the messages of a source are stored before they are processed, as it sends them only once."""
+    return isinstance(source, Items | Socket | PushSource)
 
 
 def generate(

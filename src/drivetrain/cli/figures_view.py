@@ -35,7 +35,7 @@ def figures_of(fragments: Sequence[FragmentView], width: int) -> RenderableType 
     table.add_names("fragment")
     table.add_column("batches", justify="right", no_wrap=True)
     table.add_column("most of the last batch", no_wrap=True)
-    for heading in ("state", "late (50 %)", "late (99 %)", "blocked"):
+    for heading in ("state (in partitions)", "late (50 %)", "late (99 %)", "blocked"):
         table.add_column(heading, justify="right", no_wrap=True)
     for fragment, figures in known:
         blocked_ms = _blocked_ms(figures)
@@ -43,7 +43,7 @@ def figures_of(fragments: Sequence[FragmentView], width: int) -> RenderableType 
             fragment,
             show_count(figures.counters.batches),
             _cause(figures) or "–",
-            "–" if figures.state_bytes is None else show_size(figures.state_bytes),
+            "–" if figures.state_bytes is None else _state(figures),
             _span(figures.latency_p50_ms),
             _span(figures.latency_p99_ms),
             show_span(blocked_ms) if blocked_ms else "–",
@@ -55,13 +55,19 @@ def _sentence(fragment: str, figures: FragmentFigures) -> str:
     parts = [show_counted(figures.counters.batches, "batch", "batches")]
     cause = _cause(figures)
     parts += [f"most of the last one: {cause}"] if cause else []
-    parts += [f"state {show_size(figures.state_bytes)}"] if figures.state_bytes is not None else []
+    parts += [f"state {_state(figures)}"] if figures.state_bytes is not None else []
     if figures.latency_p99_ms is not None:
         half, most = _span(figures.latency_p50_ms), _span(figures.latency_p99_ms)
         parts.append(f"results late by {half} (50 %), {most} (99 %)")
     blocked_ms = _blocked_ms(figures)
     parts += [f"blocked for {show_span(blocked_ms)}"] if blocked_ms else []
     return f"{fragment}: {', '.join(parts)}"
+
+
+def _state(figures: FragmentFigures) -> str:
+    """The size of a state, and into how many partitions it is divided."""
+    size = show_size(figures.state_bytes or 0)
+    return size if figures.state_partitions is None else f"{size} in {figures.state_partitions}"
 
 
 def _cause(figures: FragmentFigures) -> str | None:

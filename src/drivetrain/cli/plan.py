@@ -178,6 +178,10 @@ def show_plan(plan: Plan, console: Console) -> None:
 def _fragment_heading(plan: Plan, fragment: Fragment) -> Text:
     mode = ", in real-time mode" if plan.is_realtime(fragment.id) else ""
     heading = Text.assemble("fragment ", (fragment.id, "bold"), f" (one Spark query{mode})")
+    if fragment.stateful is not None:
+        parts = plan.state_partitions
+        number = show_counted(parts, "partition") if parts else "a partition for each core"
+        heading.append(f"\n  a new state has {number} (spark.shuffle-partitions)", "dim")
     if not mode and plan.latency != "micro-batch":
         for obstacle in plan.obstacles[fragment.id]:
             heading.append(f"\n  not in real-time mode: {obstacle}", "yellow")

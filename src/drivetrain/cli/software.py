@@ -40,6 +40,7 @@ EXTRAS: Final = (
     # name, purpose, the extra of this package that installs it
     ("confluent-kafka", "exactly-once sinks of Kafka", "kafka"),
     ("fastavro", "Avro messages of Kafka", "kafka"),
+    ("paho-mqtt", "MQTT sources", "mqtt"),
     ("psycopg", "PostgreSQL sinks", "postgresql"),
     ("PyMySQL", "MySQL and MariaDB sinks", "mysql"),
     ("redis", "Redis sinks", "redis"),

@@ -12,6 +12,7 @@ from drivetrain.api.sources import Source
 from drivetrain.config import Config
 from drivetrain.connectors.registry import connector_of
 from drivetrain.errors import GraphError
+from drivetrain.spark.connector.feed import Feed
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 from drivetrain.spark.connector.source import OpenedSource, SourceContext
 
@@ -27,6 +28,11 @@ def check_source(source: Source, config: Config) -> None:
 def open_source(source: Source, context: SourceContext, *, has_end_row: bool = False) -> OpenedSource:
     """Check a source and open it as a stream; see `Connector.open_source`."""
     return connector_of(source, "source").open_source(source, context, has_end_row=has_end_row)
+
+
+def open_feed(source: Source, context: SourceContext) -> Feed:
+    """The feed of a source whose messages are stored first; see `Connector.open_feed`."""
+    return connector_of(source, "source").open_feed(source, context)
 
 
 def read_whole(source: Source, context: SourceContext) -> DataFrame:

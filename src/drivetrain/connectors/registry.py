@@ -40,6 +40,7 @@ from drivetrain.connectors.in_process.connector import (
 )
 from drivetrain.connectors.in_process.sent_messages import SentMessagesConnector
 from drivetrain.connectors.kafka.connector import KafkaConnector
+from drivetrain.connectors.mqtt.connector import MqttConnector
 from drivetrain.connectors.redis.connector import RedisConnector
 from drivetrain.connectors.sql.connector import SqlConnector
 from drivetrain.errors import UserError
@@ -57,6 +58,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "memory": MemoryConnector(),
     "none": NullConnector(),
     "kafka": KafkaConnector(),
+    "mqtt": MqttConnector(),
     "sql": SqlConnector(),
     "delta": DeltaConnector(),
     "iceberg": IcebergConnector(),

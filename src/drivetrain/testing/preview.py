@@ -34,7 +34,7 @@ from drivetrain.api.graph import Graph, Node
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.operations import Late, Read, Write
 from drivetrain.api.sinks import MemorySink, NullSink
-from drivetrain.api.sources import Items, Socket
+from drivetrain.api.sources import Items, PushSource, Socket
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.connectors.in_process.memory_sink import collected, forget
 from drivetrain.connectors.in_process.plain_sinks import show_batch
@@ -202,7 +202,7 @@ def _unreported(node: Node) -> Any:
     if isinstance(source, Kafka):
         return dataclasses.replace(source, group=None, offset_topic=None)
     is_used_up = isinstance(source, Items) and isinstance(source.iterable, Iterator)
-    if isinstance(source, Socket) or is_used_up:
+    if isinstance(source, Socket | PushSource) or is_used_up:
         raise UserError(
             "the source can be read only once, and a preview would take its messages",
             where=str(node),

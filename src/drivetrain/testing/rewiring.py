@@ -28,7 +28,7 @@ from typing import Any
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Early, Late, Read, Table, Write
 from drivetrain.api.sinks import MemorySink
-from drivetrain.api.sources import Items, Socket
+from drivetrain.api.sources import Items, is_stored_first
 from drivetrain.config.nearest import did_you_mean
 from drivetrain.connectors.in_process.sent_messages import SentMessages
 from drivetrain.core.plan.plan import Plan
@@ -153,7 +153,7 @@ def _sent(graph: Graph, node: Node, columns: str, uri: str) -> tuple[Read, str]:
     """
     source: Any = node.operation.stream_source
     event_time, disorder = source.event_time, source.max_disorder
-    stamps = isinstance(source, Items | Socket) and event_time is None
+    stamps = is_stored_first(source) and event_time is None
     if stamps and not event_time_follows(graph, node.id, graph.nodes):
         columns, event_time, disorder = f"{columns}, {ARRIVED} timestamp", ARRIVED, None
     sent = SentMessages(

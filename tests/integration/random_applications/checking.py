@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -18,7 +19,7 @@ import pyarrow.dataset as ds
 from drivetrain.connectors.in_process.memory_sink import collected
 
 from .model import Expected, expected
-from .program import DATABASE
+from .program import DATABASE, MYSQL, REDIS
 from .recipe import Facts, Late, Recipe, Window, facts_of, group_of
 from .topics import rows_of_topic
 from .values import same
@@ -180,6 +181,10 @@ def _read(recipe: Recipe, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
             return _of_sqlite(home / "out.db", f"t{j}")
         case "postgresql":
             return _of_postgresql(f"{home.name}-{j}")
+        case "mysql":
+            return _of_mysql(f"{home.name}-{j}")
+        case "redis":
+            return _of_redis(f"{home.name}-{j}", recipe.key_type)
         case "kafka":
             return rows_of_topic(f"{home.name}-{j}", sink.target, recipe.key_type)
         case "csv":
@@ -213,6 +218,36 @@ def _of_postgresql(table: str) -> list[dict[str, Any]]:
         if not db.execute("select 1 from pg_tables where tablename = %s", (table,)).fetchone():
             return []
         return [{"key": key, "n": n} for key, n in db.execute(f'select key, n from "{table}"')]
+
+
+def _of_mysql(table: str) -> list[dict[str, Any]]:
+    import pymysql
+
+    at = urlsplit(os.environ[MYSQL])
+    with (
+        pymysql.connect(
+            host=at.hostname, port=at.port, user=at.username, password=at.password, database=at.path[1:]
+        ) as db,
+        db.cursor() as cursor,
+    ):
+        cursor.execute("select 1 from information_schema.tables where table_name = %s", (table,))
+        if not cursor.fetchone():
+            return []
+        cursor.execute(f"select `key`, n from `{table}`")
+        return [{"key": key, "n": n} for key, n in cursor.fetchall()]
+
+
+def _of_redis(stream: str, key_type: str) -> list[dict[str, Any]]:
+    import redis
+
+    kind = int if key_type == "bigint" else str
+
+    def row(fields: Mapping[str, str]) -> dict[str, Any]:
+        key, n = fields.get("key"), fields.get("n")
+        return {"key": None if key is None else kind(key), "n": None if n is None else int(n)}
+
+    with redis.Redis.from_url(os.environ[REDIS], decode_responses=True) as server:
+        return [row(fields) for _, fields in server.xrange(stream)]
 
 
 def _of_csv(file: Path) -> list[dict[str, Any]]:

@@ -343,12 +343,17 @@ class Drawing:
         ends += [s.inputs[0] for s in steps if isinstance(s, Early | Late)]
         inner = [i for i in sorted(read) if i not in ends]
         ends += [self.draw.choice(inner)] if inner and self.draw.random() < 0.3 else []
-        sinks = (Sink(i, self._sink_kind(i)) for i in sorted(set(ends)))
+        sinks = (Sink(i, self._server(self._sink_kind(i), i)) for i in sorted(set(ends)))
         return tuple(replace(sink, rolls=self._rolls(sink)) for sink in sinks)
 
     def _rolls(self, sink: Sink) -> bool:
         """Not drawn, so that seeds keep the rest of their applications."""
         return sink.kind in ("parquet", "csv", "json", "text") and (self.recipe.seed + sink.stream) % 3 == 0
+
+    def _server(self, kind: Any, stream: int) -> Any:
+        """Which server stands for any, not drawn, likewise."""
+        kinds = ("postgresql", "mysql", "redis")
+        return kinds[(self.recipe.seed + stream) % 3] if kind == "postgresql" else kind
 
     def _sink_kind(self, stream: int) -> Any:
         facts, draw = self.facts[stream], self.draw

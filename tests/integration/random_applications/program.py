@@ -9,6 +9,10 @@ from .recipe import Facts, Recipe, Sink, facts_of
 
 DATABASE = "RANDOM_APPLICATIONS_DATABASE"
 """The environment variable with the address of a PostgreSQL database."""
+MYSQL = "RANDOM_APPLICATIONS_MYSQL"
+"""The environment variable with the address of a MariaDB database."""
+REDIS = "RANDOM_APPLICATIONS_REDIS"
+"""The environment variable with the address of a Redis server."""
 LIFE = "RANDOM_APPLICATIONS_LIFE"
 """The environment variable with the number of a life, which is the version of Tasks that migrate."""
 HEAD = '''"""Random application {seed}. It writes its inputs beside itself; run it with:
@@ -76,9 +80,13 @@ def _sink_lines(j: int, sink: Sink, facts: Facts) -> list[str]:
             return [f'{stream}.select("key", "n").sink(sinks.{sink.kind}({path}), {end}']
         case "sqlite":
             return [f'{stream}.select("key", "n").sink(sinks.sqlite(str(HERE / "out.db"), "t{j}"), {end}']
-        case "postgresql":
-            table = f'sinks.postgresql("${{{DATABASE}}}", f"{{HERE.name}}-{j}")'
+        case "postgresql" | "mysql":
+            address = DATABASE if sink.kind == "postgresql" else MYSQL
+            table = f'sinks.{sink.kind}("${{{address}}}", f"{{HERE.name}}-{j}")'
             return [f'{stream}.select("key", "n").sink({table}, {end}']
+        case "redis":  # an entry needs a value
+            entries = f'sinks.redis("${{{REDIS}}}", stream=f"{{HERE.name}}-{j}")'
+            return [f'{stream}.select("key", "n", one="1").sink({entries}, {end}']
         case "kafka":
             return [f"{stream}{sink_text(j, sink, facts)}, {end}"]
         case "upsert":

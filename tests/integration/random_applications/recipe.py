@@ -233,7 +233,7 @@ class Persistent(Step):
 
 SinkKind = Literal[
     "parquet", "csv", "json", "text", "sqlite", "upsert", "batches", "memory", "console", "none",
-    "postgresql", "kafka",
+    "postgresql", "mysql", "redis", "kafka",
 ]  # fmt: skip
 
 
@@ -262,7 +262,7 @@ class Sink:
         """Whether it is given key and n only."""
         if self.kind == "kafka":
             return self.target.how == "number with key"
-        return self.kind in ("csv", "json", "text", "sqlite", "upsert", "postgresql")
+        return self.kind in ("csv", "json", "text", "sqlite", "upsert", "postgresql", "mysql", "redis")
 
 
 @dataclass(frozen=True)

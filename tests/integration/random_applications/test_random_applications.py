@@ -23,7 +23,7 @@ import pytest
 from drivetrain.simulator.simulate import chosen_seeds
 
 from .drawing import killed_recipe_of, recipe_of, silent_recipe_of
-from .program import DATABASE, program_of
+from .program import DATABASE, MYSQL, REDIS, program_of
 from .program_kafka import KAFKA
 from .recipe import Recipe
 from .running import failure_of, failure_of_killed
@@ -54,11 +54,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Recipe]:
-    """Starts a database and a broker for a recipe that needs them."""
+    """Starts databases and a broker for a recipe that needs them."""
 
     def started(recipe: Recipe) -> Recipe:
         if any(sink.kind == "postgresql" for sink in recipe.sinks):
             monkeypatch.setenv(DATABASE, request.getfixturevalue("postgres").dsn())
+        if any(sink.kind == "mysql" for sink in recipe.sinks):
+            mariadb = request.getfixturevalue("mariadb")
+            mariadb.run("create database if not exists random")
+            monkeypatch.setenv(MYSQL, mariadb.dsn("random"))
+        if any(sink.kind == "redis" for sink in recipe.sinks):
+            monkeypatch.setenv(REDIS, request.getfixturevalue("redis_server").dsn())
         if recipe.needs_kafka:
             monkeypatch.setenv(KAFKA, request.getfixturevalue("broker").bootstrap)
         return recipe

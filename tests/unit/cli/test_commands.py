@@ -36,6 +36,9 @@ def test_plan_shows_fragments_channels_how_operators_run_and_guarantees(
     assert "replayed after a crash" in result.stdout
     assert "count.py:6" in result.stdout
     assert "left out by by_hour, by_day" in " ".join(result.stdout.split())
+    assert result.stdout.count("a new state has a partition for each core (spark.shuffle-partitions)") == 2
+    four = command("plan", "count.py", "--set", "spark.shuffle-partitions=4")
+    assert four.stdout.count("a new state has 4 partitions") == 2
 
 
 def test_plan_refuses_sql_text_that_spark_cannot_read_and_marks_the_place(
@@ -61,11 +64,14 @@ def test_plan_as_json_holds_the_same_and_is_alone_on_standard_output(application
         "--json",
         "--set",
         "input=/elsewhere",
+        "--set",
+        "spark.shuffle-partitions=3",
     ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "printed by the application" in ended.stderr
     plan = json.loads(ended.stdout)
     assert [fragment["id"] for fragment in plan["fragments"]] == ["by_hour", "by_day"]
+    assert [fragment["state_partitions"] for fragment in plan["fragments"]] == [3, 3]
     assert plan["channels"][0]["producer"] == "by_hour"
     assert "/elsewhere" in plan["operators"][0]["text"]
     assert plan["late"]["at"] == ["by_hour", "by_day"]

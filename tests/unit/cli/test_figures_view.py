@@ -14,6 +14,7 @@ FIGURES = FragmentFigures(
     LastBatch(phases=Phases(computing_ms=100, sink_ms=900), sinks_ms={"to-db": 900}),
     state_rows=5,
     state_bytes=12_345_678,
+    state_partitions=4,
     latency_p50_ms=2_000,
     latency_p99_ms=-3,
 )
@@ -28,7 +29,7 @@ def printed(width: int) -> str:
 
 def test_both_forms_have_the_same_figures() -> None:
     for told in (printed(WIDE), printed(80)):
-        for figure in ("17", "writing to to-db, 90 %", "12.3 MB", "2.0 s", "0 ms", "3.5 s"):
+        for figure in ("17", "writing to to-db, 90 %", "12.3 MB in 4", "2.0 s", "0 ms", "3.5 s"):
             assert figure in told
         assert "new" not in told.split()
     assert "─" in printed(WIDE)

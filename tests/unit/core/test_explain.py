@@ -114,7 +114,7 @@ def test_the_weakest_sink_is_what_the_application_guarantees() -> None:
 def test_a_source_that_cannot_be_read_again_limits_what_sinks_give() -> None:
     made = graph(node("wire", Read(sources.socket("localhost", 9))), node("out", write(), "wire"))
     (sink,), _ = guarantees(made)
-    assert "what wire had not stored yet" in sink.why
+    assert "wire: what was not stored yet" in sink.why
 
 
 def test_a_sink_is_named_with_its_place_and_format() -> None:

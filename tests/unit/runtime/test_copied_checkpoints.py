@@ -100,6 +100,20 @@ def test_only_what_changed_is_sent(store: ModelStore, tmp_path: Path) -> None:
     assert again.checkpoint({**again.files, "new": "z"}) == 1, "a takeover sends nothing again"
 
 
+def test_a_checkpoint_costs_as_many_requests_as_the_guide_says(store: ModelStore, tmp_path: Path) -> None:
+    machine = Machine(store, tmp_path / "a").start()
+    files = {f"state/{n}": f"state {n}" for n in range(50)}
+    for n in range(5):
+        machine.checkpoint({**files, "newest": f"checkpoint {n}"})
+    requests: list[str] = []
+    store.before = lambda what, _path: requests.append(what)
+    machine.checkpoint({**files, "newest": "checkpoint 5", "more": "m"})
+    assert [what for what in requests if what != "delete"] == ["put", "create", "list"]
+    requests.clear()
+    machine.copies.require_newest()
+    assert requests == ["list"]
+
+
 def test_a_process_that_was_taken_for_lost_makes_no_checkpoint_any_more(
     store: ModelStore, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def report(batch: int, **durations: int) -> Any:
         allRemovalsTimeMs=1,
         commitTimeMs=2,
         customMetrics={"rocksdbSstFileSize": 20},
+        numShufflePartitions=4,
     )
     known = {"triggerExecution": 100, "addBatch": 60, "walCommit": 10, "queryPlanning": 5, **durations}
     return SimpleNamespace(batchId=batch, durationMs=known, stateOperators=[operator])
@@ -50,6 +51,7 @@ def test_spark_and_the_steps_of_the_batch_are_joined_by_its_number() -> None:
     assert told.last.sinks_ms == {"db": 20}
     assert (told.last.python_ms, told.last.python_longest_ms, told.last.python_tasks) == (40, 30, 2)
     assert (told.last.state_ms, told.state_rows, told.state_bytes) == (8, 7, 120)
+    assert told.state_partitions == 4
     assert told.counters.blocked_ms == {"a--b": 9}
     assert told.blocked_now_ms == 4
     assert told.silent_partitions == ("read/1",)

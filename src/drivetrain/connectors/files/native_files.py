@@ -99,6 +99,8 @@ def _gains(
     source: FileSource, struct: StructType, log: FileLog, context: SourceContext, *, has_end_row: bool
 ) -> bool:
     filesystem, _ = locate(source.path, context.stores)
+    if source.partition_columns is not None:
+        return False
     if source.watch or not is_local(filesystem) or context.spark_log is None or len(log) > MAX_FILES:
         return False
     if not all(_readable_by_spark(file, context.max_batch_bytes) for file in log.files()):

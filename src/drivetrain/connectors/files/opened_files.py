@@ -25,6 +25,7 @@ from drivetrain.connectors.files.file_reader import (
 )
 from drivetrain.connectors.files.native_files import open_native
 from drivetrain.connectors.files.parquet_groups import read_schema
+from drivetrain.connectors.files.partition_folders import PartitionFolders, declared_folders
 from drivetrain.connectors.schema import from_arrow, to_arrow, to_struct
 from drivetrain.errors import InputError
 from drivetrain.runtime.channel.columns import PUNCT
@@ -134,16 +135,28 @@ def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, St
         validate_source(source, context.stores)
     filesystem, root = locate(source.path, context.stores)
     found = list_files(filesystem, root, source.glob)
-    struct = _struct_of(source, found, filesystem)
+    in_files, folders = _struct_of(source, found, filesystem), declared_folders(source)
+    if both := sorted({*folders.names} & {*in_files.names}):
+        raise InputError(
+            "a column is in the files and in the names of their directories",
+            where=source.path,
+            got=", ".join(both),
+            remedy="leave it out of the schema, or out of partition_columns",
+        )
+    struct = StructType(in_files.fields + folders.fields)
     if BAD_COLUMN in struct.names:
         raise InputError(f"the column name {BAD_COLUMN} is reserved", where=source.path)
     if new:
-        validate_schema(source, found, to_arrow(struct), filesystem)
+        validate_schema(source, found, to_arrow(in_files), filesystem)
+        partitions = PartitionFolders(to_arrow(folders), root)
+        for file in found:
+            partitions.values(file.path)
         log_new_files(source, log, context.stores)
     if not isinstance(source, TextFiles):
         # Spark's workers get plain values: they may not be able to import the declared class.
         source = dataclasses.replace(source, schema=None)  # type: ignore[call-arg]
-    return dataclasses.replace(plan, source=source), struct, log, new
+    plan = dataclasses.replace(plan, source=source, folders=tuple(folders.names))
+    return plan, struct, log, new
 
 
 def _struct_of(source: FileSource, found: list[FoundFile], filesystem: pafs.FileSystem) -> StructType:

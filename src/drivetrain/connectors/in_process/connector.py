@@ -1,13 +1,15 @@
 """The connectors of sources and sinks within the process.
 
-`Items` and `Socket` are stored before they are read as streams (`spark.prepare.stored_sources`); here items
-can be read as a table. Streams of other applications are read by `spark.prepare.outside_stream`.
+`Items` and `Socket` are stored before they are read as streams (`spark.prepare.stored_sources`), which opens
+their feeds; items can be read as a table, too. Streams of other applications are read by
+`spark.prepare.outside_stream`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, MemorySink, NullSink
@@ -17,7 +19,9 @@ from drivetrain.connectors.in_process.memory_sink import MemorySinkWriter
 from drivetrain.connectors.in_process.opened_generator import open_rows, validate_generator
 from drivetrain.connectors.in_process.plain_sinks import BatchesSinkWriter, ConsoleSinkWriter, NullSinkWriter
 from drivetrain.connectors.schema import to_struct
+from drivetrain.spark.channel.feeds import IterableFeed, SocketFeed
 from drivetrain.spark.connector.connector import Connector
+from drivetrain.spark.connector.feed import Feed
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 from drivetrain.spark.connector.source import OpenedSource, SourceContext
 
@@ -45,6 +49,10 @@ class ItemsConnector(Connector):
 
     sources = (Items,)
 
+    def open_feed(self, source: Items, context: SourceContext) -> Feed:
+        """The elements, as rows."""
+        return IterableFeed(_rows(source.rows))
+
     def read_whole(self, source: Items, context: SourceContext) -> DataFrame:
         """All elements of an iterable."""
         rows = [
@@ -54,10 +62,22 @@ class ItemsConnector(Connector):
         return context.spark.createDataFrame(rows, to_struct(source.schema, context.source_id))
 
 
+def _rows(iterable: Iterable[object]) -> Iterable[Any]:
+    for row in iterable:
+        if dataclasses.is_dataclass(row) and not isinstance(row, type):
+            yield tuple(getattr(row, f.name) for f in dataclasses.fields(row))
+        else:
+            yield row
+
+
 class SocketConnector(Connector):
     """Lines from a TCP server, which are stored as they come."""
 
     sources = (Socket,)
+
+    def open_feed(self, source: Socket, context: SourceContext) -> Feed:
+        """The lines."""
+        return SocketFeed(source.host, source.port)
 
 
 class ApplicationConnector(Connector):

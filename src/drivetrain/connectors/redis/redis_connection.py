@@ -176,6 +176,9 @@ class RedisServer:
             return DiskFullError(
                 "Redis refuses to write, because it cannot save to its disk", remedy=remedy, **details
             )
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            remedy = "look at ssl_ca_certs in the address, and at the certificate of the server"
+            return OutputError("the certificate of Redis is not accepted", remedy=remedy, **details)
         away = (known.ConnectionError, known.TimeoutError, known.ReadOnlyError, known.MasterDownError)
         if isinstance(error, away) or any(sign in text for sign in _PASSING):
             remedy = f"check that it runs, and is no replica; {_AGAIN}"

@@ -68,9 +68,17 @@ class MysqlServer:
         """A connection without a transaction; at the end it is closed, which undoes what is not committed."""
         given: dict[str, Any] = {"connect_timeout": max(2, min(10, self._timeout_ms // 1000))}
         given |= self._parameters()
-        connection = self.driver.connect(
-            **given, charset="utf8mb4", sql_mode=_SQL_MODE, autocommit=True, program_name="drivetrain"
-        )
+        try:
+            connection = self.driver.connect(
+                **given, charset="utf8mb4", sql_mode=_SQL_MODE, autocommit=True, program_name="drivetrain"
+            )
+        except OSError as error:  # errors of the network are the driver's own
+            raise OutputError(
+                "a file for the connection to the database cannot be read",
+                where=self.where,
+                got=self.scrub(str(error)),
+                remedy="look at the files that the address names; every process that connects needs them",
+            ) from error
         try:
             self._prepare(connection)
             yield connection

@@ -66,6 +66,9 @@ def mysql_meaning(error: Exception, server: MysqlServer) -> DrivetrainError | No
     if number in _FULL:
         remedy = f"free some space there; {_AGAIN}"
         return DiskFullError("the database has no space left", remedy=remedy, **details)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        remedy = "look at ssl_ca in the address, and at the certificate of the server"
+        return OutputError("the certificate of the database is not accepted", remedy=remedy, **details)
     if number in _PASSING and not isinstance(error, server.driver.err.ProgrammingError):
         remedy = f"check that it runs, and who holds locks; {_AGAIN}"
         return UnavailableError("the database does not answer", remedy=remedy, **details)

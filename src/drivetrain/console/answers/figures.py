@@ -62,11 +62,12 @@ class FragmentFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a fragment; all times are durations.
 
     `last_batch` is null before the first. Batches are meant to take `trigger_ms` (null: each begins when the
-    one before it has ended), and `cores` tasks run at once. `state_rows` (keys) and `state_bytes` are null
-    without state. Latency is from the newest timestamp that was taken until the outputs had the batch, over
-    the last `latency_batches` batches with messages (null: no timestamps). `blocked_now_ms` is for how long
-    the present batch has waited for room in a channel, `alignment_ms` for how long inputs were held for the
-    checkpoint `alignment_txid`, the last one (null: none).
+    one before it has ended), and `cores` tasks run at once. `state_rows` (keys), `state_bytes` and
+    `state_partitions` (the parts into which it is divided) are null without state. Latency is from the newest
+    timestamp that was taken until the outputs had the batch, over the last `latency_batches` batches with
+    messages (null: no timestamps). `blocked_now_ms` is for how long the present batch has waited for room in
+    a channel, `alignment_ms` for how long inputs were held for the checkpoint `alignment_txid`, the last one
+    (null: none).
     """
 
     last_batch: Batch | None
@@ -75,6 +76,7 @@ class FragmentFigures(msgspec.Struct, frozen=True, kw_only=True):
     trigger_ms: int | None
     state_rows: int | None
     state_bytes: int | None
+    state_partitions: int | None
     latency_p50_ms: int | None
     latency_p99_ms: int | None
     latency_batches: int

@@ -32,6 +32,7 @@ def figures_of(figures: core.FragmentFigures) -> FragmentFigures:
         trigger_ms=figures.trigger_ms,
         state_rows=figures.state_rows,
         state_bytes=figures.state_bytes,
+        state_partitions=figures.state_partitions,
         latency_p50_ms=figures.latency_p50_ms,
         latency_p99_ms=figures.latency_p99_ms,
         latency_batches=figures.latency_batches,

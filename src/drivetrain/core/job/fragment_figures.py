@@ -108,7 +108,8 @@ class FragmentFigures(msgspec.Struct, frozen=True, array_like=True):
 
     `cores` is how many tasks run at once. `trigger_ms` is how long batches are meant to take (None: each
     begins when the one before it has ended). `state_rows` (keys of a state of Spark, buckets of Python state)
-    and `state_bytes` are None without state. `blocked_now_ms` is for how long the current batch has waited
+    and `state_bytes` are None without state, and so is `state_partitions`, into how many parts it is divided.
+    `blocked_now_ms` is for how long the current batch has waited
     for space in a channel (0: it does not). `alignment_ms` is how long inputs were held for the checkpoint
     `alignment_txid`, the last one (-1: none).
 
@@ -134,6 +135,7 @@ class FragmentFigures(msgspec.Struct, frozen=True, array_like=True):
     partition_rows: dict[str, Whole] = {}
     silent_partitions: tuple[str, ...] = ()
     trigger_ms: Whole | None = None
+    state_partitions: Whole | None = None
 
     def check(self, before: FragmentFigures | None = None) -> None:
         """Raise InternalError when an invariant does not hold, after `before` of the same attempt."""

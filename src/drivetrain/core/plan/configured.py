@@ -8,9 +8,11 @@ Called wherever an application is planned with a configuration.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from drivetrain.config.catalog import run as keys
+from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.plan.planner import plan
 
 if TYPE_CHECKING:
@@ -20,5 +22,9 @@ if TYPE_CHECKING:
 
 
 def configured_plan(graph: Graph, config: Config) -> Plan:
-    """The plan with the latency and the delivery of `config`; raises GraphError for an invalid graph."""
-    return plan(graph, config[keys.LATENCY], config[keys.DELIVERY])
+    """The plan with the latency and the delivery of `config`, and the partitions of new states.
+
+    Raises GraphError for an invalid graph.
+    """
+    made = plan(graph, config[keys.LATENCY], config[keys.DELIVERY])
+    return dataclasses.replace(made, state_partitions=config[spark_keys.SHUFFLE_PARTITIONS])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Process, sink_text
-from drivetrain.api.sources import Socket
 from drivetrain.core.plan.delivery import sink_guarantee
 from drivetrain.core.plan.plan import PlannedOperator, PlannedSink
 
@@ -28,7 +27,8 @@ def describe(node: Node) -> PlannedOperator:
 
 def guarantees(graph: Graph) -> tuple[tuple[PlannedSink, ...], str]:
     """The guarantee of each sink in this application, and the weakest of them, which is the application's."""
-    limit = next((n for n in graph.nodes.values() if isinstance(n.operation.stream_source, Socket)), None)
+    declared = [(n.id, getattr(n.operation.stream_source, "caveat", None)) for n in graph.nodes.values()]
+    caveats = "".join(f"; {id}: {caveat}" for id, caveat in declared if caveat is not None)
     sinks: list[PlannedSink] = []
     for node in graph.nodes.values():
         sink = node.operation.target
@@ -37,8 +37,8 @@ def guarantees(graph: Graph) -> tuple[tuple[PlannedSink, ...], str]:
             if given != "exactly once":
                 why = "a batch that is replayed after a crash is written again"
             why = getattr(sink, "why", why)
-            if limit is not None and _STRENGTH.index(given) > 0:
-                why += f"; what {limit.id} had not stored yet when a process died is lost at its origin"
+            if _STRENGTH.index(given) > 0:
+                why += caveats
             given, why = sink_guarantee(given, why, graph.delivery)
             sinks.append(PlannedSink(node.id, sink_text(sink), given, why))
     weakest = min((s.guarantee for s in sinks), key=_STRENGTH.index, default="exactly once")

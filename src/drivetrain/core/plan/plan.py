@@ -113,6 +113,9 @@ class Plan:
     subscriptions: tuple[PlannedChannel, ...] = ()
     """The channels that other applications read; `consumer_fragment` is the processor of the subscription."""
 
+    state_partitions: int = 0
+    """Into how many parts a new state is divided; 0: one for each core."""
+
     def is_realtime(self, fragment: str) -> bool:
         """Whether a fragment runs in Spark's real-time mode."""
         return self.latency != "micro-batch" and not self.obstacles.get(fragment)
@@ -159,6 +162,7 @@ class Plan:
                     **asdict(f),
                     "realtime": self.is_realtime(f.id),
                     "obstacles": [asdict(o) for o in self.obstacles.get(f.id, ())],
+                    "state_partitions": self.state_partitions if f.stateful is not None else None,
                 }
                 for f in self.fragments
             ],

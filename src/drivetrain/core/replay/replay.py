@@ -38,7 +38,7 @@ import msgspec
 
 from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.graph import Graph, Node
-from drivetrain.api.sources import Items, Socket
+from drivetrain.api.sources import is_stored_first
 from drivetrain.errors import InternalError, UserError
 
 FIRST_LIFE = 1
@@ -153,7 +153,7 @@ def replay_of_way(graph: Graph, from_ms: int, sources: Iterable[str], to: str) -
         node = graph.nodes[id]
         times, _ = _walk(graph, node)
         places = tuple(place for place in times.places if place in before)
-        is_stored = isinstance(node.operation.stream_source, Items | Socket)
+        is_stored = is_stored_first(node.operation.stream_source)
         if not times.places and is_stored:
             found[id] = SourceTime((id,), by_arrival=True)
         elif places and not _comes_untimed(graph, id, to, frozenset(places)):
@@ -195,7 +195,7 @@ def _replayable(graph: Graph, node: Node) -> SourceTime:
     if not gaps:
         return times
     # Messages of a one-pass source are stored first, with the time of their arrival.
-    is_stored = isinstance(node.operation.stream_source, Items | Socket)
+    is_stored = is_stored_first(node.operation.stream_source)
     if is_stored and not times.places:
         return SourceTime((node.id,), by_arrival=True)
     raise ReplayError(

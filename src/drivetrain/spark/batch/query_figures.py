@@ -83,6 +83,7 @@ class QueryFigures:
         self._batches = self._python_ms = self._state_ms = 0
         self._phases = Phases()
         self._state: tuple[int | None, int | None] = (None, None)
+        self._state_partitions: int | None = None
         self._latencies: Final = Latencies()
         self._partitions: Final = RecentPartitions()
         self._alignment = (-1, 0)
@@ -140,6 +141,7 @@ class QueryFigures:
         self._state_ms += state_ms
         if report.stateOperators:
             self._state = state_size(report.stateOperators)
+            self._state_partitions = max(int(o.numShufflePartitions) for o in report.stateOperators)
 
     def gave(self, source: str, rows_by_partition: Mapping[int, int]) -> None:
         """Add how many messages a batch took of each partition of a source."""
@@ -179,6 +181,7 @@ class QueryFigures:
             self._partitions.rows(),
             tuple(silent[:MOST_NAMED]),
             self.trigger_ms,
+            self._state_partitions,
         )
 
     def _see_latencies(self, batch_id: int, newest_taken_ms: int | None) -> None:

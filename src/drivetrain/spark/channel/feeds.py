@@ -1,16 +1,6 @@
-"""The feeds of source-end ingestion: a Python iterable, or lines from a TCP socket.
+"""The feeds of a Python iterable, and of lines from a TCP socket; see `spark.connector.feed`.
 
-Problem: such sources cannot deliver the same rows again from a position, and they block their reader.
-
-Design: a feed is opened once, with the number of rows that are already stored, and yields one row after the
-other in an ingestion thread. `close` makes a blocked read return where that is possible.
-
-Invariants:
-
-1. `open(skip)` yields row number `skip` first if the feed can repeat its rows, else whatever comes next.
-2. The end of the iterator is the end of the stream: nothing will ever follow.
-
-Called by: `drivetrain.spark.channel.ingest_threads`.
+Called by the connectors of sources within the process.
 
 Source: Apache Gearpump's source-end message store, for sources that cannot replay.
 """
@@ -22,9 +12,10 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from drivetrain.errors import InputError, UnavailableError
+from drivetrain.spark.connector.feed import Feed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,19 +24,7 @@ _RETRY_S = 0.2
 _RECEIVE_BYTES = 1 << 16
 
 
-class Feed(Protocol):
-    """A stream of rows that is read once. `ends_on_close`: after `close` the iterator ends without help."""
-
-    ends_on_close: bool
-
-    def open(self, skip: int) -> Iterator[Any]:
-        """Yield the rows after the first `skip`, as far as this feed can repeat them."""
-
-    def close(self) -> None:
-        """Make a blocked read return, if possible; the iterator may then end or raise."""
-
-
-class IterableFeed:
+class IterableFeed(Feed):
     """The rows of an iterable that yields the same rows in the same order in every run."""
 
     ends_on_close = False
@@ -61,7 +40,7 @@ class IterableFeed:
         """Does nothing: a waiting generator cannot be interrupted; its thread ends with the process."""
 
 
-class SocketFeed:
+class SocketFeed(Feed):
     """The lines of a TCP server, as text without their line ends; UTF-8.
 
     Waits up to `connect_timeout_ms` for the server. The stream ends when the server closes the connection;

@@ -9,8 +9,9 @@ Invariants:
 
 1. The pulling thread holds the rows of one entry at most.
 2. After `stop` no step runs.
+3. Rows are acknowledged to the feed after the step that has stored them.
 
-Called by `stored_sources`, for iterable and socket sources.
+Called by `stored_sources`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import time
 from typing import Final
 
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.channel.feeds import Feed
 from drivetrain.spark.channel.ingest import Ingest
+from drivetrain.spark.connector.feed import Feed
 
 _LOOK_S: Final = 0.02
 
@@ -115,6 +116,7 @@ class IngestThreads:
     def _store(self) -> None:
         try:
             while (wait_s := self._ingest.step(time.monotonic())) is not None:
+                self._feed.acknowledge(self._ingest.stored)
                 self._room.set()
                 self._news.wait(wait_s)
                 self._news.clear()
@@ -122,3 +124,6 @@ class IngestThreads:
             self._error = error
             self._is_stopping.set()
             self._feed.close()
+        finally:
+            self._feed.acknowledge(self._ingest.stored)
+            self._feed.release()

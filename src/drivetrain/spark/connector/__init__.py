@@ -1,6 +1,7 @@
 """The interface between the engine and connectors: implement these to read and write another system."""
 
 from drivetrain.spark.connector.connector import Connector
+from drivetrain.spark.connector.feed import Feed
 from drivetrain.spark.connector.sink import (
     CommittingSinkWriter,
     PreparingSinkWriter,
@@ -15,6 +16,7 @@ __all__ = [
     "BAD_COLUMN",
     "CommittingSinkWriter",
     "Connector",
+    "Feed",
     "OpenedSource",
     "Position",
     "PreparingSinkWriter",

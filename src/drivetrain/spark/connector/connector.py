@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from drivetrain.config import Config
+    from drivetrain.spark.connector.feed import Feed
     from drivetrain.spark.connector.sink import SinkContext, SinkWriter
     from drivetrain.spark.connector.source import OpenedSource, SourceContext
 
@@ -43,6 +44,10 @@ class Connector:
         elsewhere.
         """
         raise InternalError(f"{type(self).__name__} does not open {type(source).__name__}")
+
+    def open_feed(self, source: Any, context: SourceContext) -> Feed:
+        """The feed of a push source (`sources.PushSource`), which connects when it is opened itself."""
+        raise InternalError(f"{type(self).__name__} does not receive from {type(source).__name__}")
 
     def read_whole(self, source: Any, context: SourceContext) -> DataFrame:
         """A bounded source as a batch DataFrame with the user's columns, for joins with streams.

@@ -166,7 +166,7 @@ class OpenedSource(ABC):
         raise UserError(
             "messages that were read cannot be read again from this source",
             where=str(from_ms),
-            expected="files, a Kafka topic, a generator, items or a socket",
+            expected="files, a Kafka topic, a generator, or a source that is stored first",
             remedy="leave --history out: the new fragment then begins with the next message",
         )
 

@@ -18,6 +18,7 @@ from drivetrain.api.graph import Node
 from drivetrain.api.operations import (
     How,
 )
+from drivetrain.api.sources import is_stored_first
 from drivetrain.config.catalog import channel as channel_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.connectors.opening import open_source
@@ -41,7 +42,7 @@ from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.prepare.source_store import Retention
-from drivetrain.spark.prepare.stored_sources import Begin, StoredInput, must_be_stored, open_stored
+from drivetrain.spark.prepare.stored_sources import Begin, StoredInput, open_stored
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.state.state_description import note_operator
@@ -174,7 +175,7 @@ class TrunkCompiler:
         assert source is not None
         if isinstance(source, ApplicationStream):
             return self._outside(node, source)
-        if must_be_stored(source):
+        if is_stored_first(source):
             follows = event_time_follows(self.plan.graph, node.id, self.fragment.processors)
             by_arrival = declared is None and not follows
             stored = self._ingested(node, by_arrival=by_arrival)
@@ -208,9 +209,9 @@ class TrunkCompiler:
 
     def _ingested(self, node: Node, *, by_arrival: bool) -> StoredInput:
         source = node.operation.stream_source
-        assert must_be_stored(source)
+        assert is_stored_first(source)
         stored = open_stored(
-            self.context.spark,
+            self.context.source_context(node.id, self.directory / "sources" / node.id),
             source,
             self.context.rundir.store(node.id),
             time=source_time(self.plan.graph, node.id),

@@ -1,7 +1,7 @@
 """Sources that cannot replay: stored in a channel first, and read from there.
 
-A Python iterable or a socket delivers everything once. `channel.ingest` stores its messages; the fragment
-reads the store like a channel. If the application takes the event time from a column, the store is
+A Python iterable, a socket or a broker delivers everything once. `channel.ingest` stores its messages; the
+fragment reads the store like a channel. If the application takes the event time from a column, the store is
 read as a plain source (the clock then follows that column); otherwise a message's timestamp is the time
 of storing, and the store's own clock applies.
 """
@@ -10,27 +10,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType, TimestampType
 
-from drivetrain.api.sources import Items, Socket
-from drivetrain.api.types import schema_of
+from drivetrain.api.sources import Items, PushSource, Socket
+from drivetrain.connectors.opening import open_feed
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.replay.replay import SourceTime
 from drivetrain.runtime.channel.columns import PUNCT, TS, WM
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clocked import with_channel_clock
-from drivetrain.spark.channel.feeds import Feed, IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.ingest_threads import IngestThreads
 from drivetrain.spark.channel.source import read_channel
-from drivetrain.spark.connector.source import DEFAULT_MAX_BATCH_BYTES, OpenedSource, Position
+from drivetrain.spark.connector.source import (
+    DEFAULT_MAX_BATCH_BYTES,
+    OpenedSource,
+    Position,
+    SourceContext,
+)
 from drivetrain.spark.prepare.source_store import Retention, first_entry, note_index
 
 
@@ -44,7 +47,7 @@ class StoredSource(OpenedSource):
     def __init__(
         self,
         df: DataFrame,
-        source: Items | Socket,
+        source: Items | Socket | PushSource,
         ingest: IngestThreads,
         store: ChannelStore,
         column: str | None,
@@ -116,11 +119,6 @@ class StoredInput:
     kept: Kept
 
 
-def must_be_stored(source: object) -> TypeGuard[Items | Socket]:
-    """Whether a source must be stored before it can be read."""
-    return isinstance(source, Items | Socket)
-
-
 @dataclass(frozen=True)
 class Begin:
     """Where a new query begins in a store: at the first entry that may have a message of a replay."""
@@ -130,8 +128,8 @@ class Begin:
 
 
 def open_stored(
-    spark: SparkSession,
-    source: Items | Socket,
+    context: SourceContext,
+    source: Items | Socket | PushSource,
     uri: str,
     *,
     time: SourceTime | None,
@@ -148,8 +146,7 @@ def open_stored(
     without a checkpoint begins (None: at the oldest message), `kept` the retention for replays. `options` are
     those of the channel's reader. Raises `ReplayError` when the first messages to read are gone.
     """
-    ddl = "value string" if isinstance(source, Socket) else schema_of(source.schema)
-    data = StructType.fromDDL(ddl)
+    data = StructType.fromDDL(source.columns)
     store = ChannelStore(uri, fragment="ingest")
     reader = ChannelStore(uri)
     column = _indexed_column(data, time)
@@ -162,13 +159,14 @@ def open_stored(
     if "subscriber" in options:
         note_index(store, column)
     index = None if column in (None, TS) else column
-    limits = IngestLimits(unread_bytes=window_bytes)
+    feed = open_feed(source, context)
+    limits = IngestLimits(unread_bytes=window_bytes, wait_ms=feed.wait_ms)
     if most := int(options.get("maxRows", 0)):  # an entry is never divided between batches
         limits = dataclasses.replace(limits, rows=min(most, limits.rows))
     rows = Ingest(store, to_arrow_schema(data, timezone="UTC"), limits=limits, index=index)
-    ingest = IngestThreads(rows, _feed(source))
+    ingest = IngestThreads(rows, feed)
     most_bytes = int(options.get("maxBytes", 0)) or DEFAULT_MAX_BATCH_BYTES
-    df = read_channel(spark, uri, data, **options)
+    df = read_channel(context.spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
     return StoredInput(StoredSource(df, source, ingest, reader, column, most_bytes), ingest, reader, kept)
 
@@ -179,17 +177,3 @@ def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:
         return TS
     kinds = {field.name: field.dataType for field in data}
     return time.column if isinstance(kinds.get(str(time.column)), TimestampType | LongType) else None
-
-
-def _feed(source: Items | Socket) -> Feed:
-    if isinstance(source, Socket):
-        return SocketFeed(source.host, source.port)
-    return IterableFeed(_rows(source.rows))
-
-
-def _rows(iterable: Iterable[object]) -> Iterable[Any]:
-    for row in iterable:
-        if dataclasses.is_dataclass(row) and not isinstance(row, type):
-            yield tuple(getattr(row, f.name) for f in dataclasses.fields(row))
-        else:
-            yield row

@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.api.sources import is_stored_first
 from drivetrain.config.catalog import checkpoint as keys
 from drivetrain.errors import ConfigError, DrivetrainError
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
-from drivetrain.spark.prepare.stored_sources import must_be_stored
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
@@ -40,7 +40,7 @@ def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | N
             got=config[keys.COPY_TO],
             remedy="leave the key out in a cluster, and take savepoints to an object store regularly",
         )
-    stored = [node.id for node in graph.nodes.values() if must_be_stored(node.operation.stream_source)]
+    stored = [node.id for node in graph.nodes.values() if is_stored_first(node.operation.stream_source)]
     if stored:
         raise ConfigError(
             "messages of a source that can be read only once are on the disk of this machine",

@@ -212,6 +212,7 @@ export interface FragmentFigures {
   trigger_ms: number | null;
   state_rows: number | null;
   state_bytes: number | null;
+  state_partitions: number | null;
   latency_p50_ms: number | null;
   latency_p99_ms: number | null;
   latency_batches: number;

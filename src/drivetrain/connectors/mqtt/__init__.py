@@ -1,0 +1,1 @@
+"""MQTT: messages from a broker."""

@@ -1,0 +1,9 @@
+"""Runs that are killed come from the tests of changes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "changes"))
+sys.path.insert(0, str(Path(__file__).parent))
