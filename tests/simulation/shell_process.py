@@ -353,13 +353,18 @@ class Process:
     def while_compiling(self) -> None:
         """A recovery compiles in a thread of its own: the loop goes on meanwhile.
 
-        It does not stop now, which would wait for the recovery: here that goes on only when `look` returns.
+        What the loop compiles itself keeps it from going on. It does not stop now, which would wait for the
+        recovery: here that goes on only when `look` returns.
         """
         if self.is_recovering and self.world.random.random() < 0.5:
+            self.is_recovering = False
             is_to_stop, self.listener.stops = self.listener.stops, False
-            self.change()
-            self.look()
-            self.listener.stops |= is_to_stop
+            try:
+                self.change()
+                self.look()
+            finally:
+                self.is_recovering = True
+                self.listener.stops |= is_to_stop
 
     def pass_time(self) -> None:
         assert self.actors is not None
