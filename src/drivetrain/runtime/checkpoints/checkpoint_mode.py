@@ -1,7 +1,7 @@
 """Whether an application takes checkpoints periodically.
 
-Called when an application is submitted or prepared, and by the application master. Imports neither pyspark nor
-pyarrow.
+Called when an application is submitted or prepared, and by the application master. Imports neither pyspark
+nor pyarrow.
 """
 
 from __future__ import annotations
