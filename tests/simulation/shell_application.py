@@ -36,6 +36,9 @@ OF_HANDOVERS = (CrashPoint.HANDOVER_PAUSED, CrashPoint.HANDOVER_RECORDED)
 OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES)
 """Points that only an application reaches whose fragments start and leave while it runs."""
 
+OF_HISTORIES = (CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED)
+"""Points that only an application reaches whose new fragment also gets the messages that were before."""
+
 OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 """Points of Kafka's transactions, which the simulated sinks have not."""
 
@@ -48,14 +51,19 @@ class DrawnApplication:
 
     The branches and the trunks of some fragments differ from change to change; every third change is to code
     that fails.
-    One that is `growing` has one more fragment after some changes, and not after others.
+    One that is `growing` has one more fragment after some changes, and not after others. With `has_history`
+    that fragment reads from the one of the source, and stays once it is there.
     """
 
-    def __init__(self, random: Random, *, is_growing: bool = False, trunks: float = 0.3) -> None:
+    def __init__(
+        self, random: Random, *, is_growing: bool = False, has_history: bool = False, trunks: float = 0.3
+    ) -> None:
         """`trunks` is how likely a change concerns a trunk."""
+        self.has_history = has_history
+        self.from_ms = random.choice((0, random.randrange(10_000, 13_000))) if has_history else 0
         self._shape, self._seed = random.choice(("chain", "fork", "join")), random.getrandbits(64)
         self.is_growing = is_growing
-        self.trunks = trunks
+        self.trunks = 0 if has_history else trunks  # a query that restarts has no history then
         """How likely a change concerns the trunk of a source's fragment."""
         self.counts: dict[str, int] = {}
         """How many messages each source has."""
@@ -77,20 +85,23 @@ class DrawnApplication:
             return f"v >= -{shown}"
 
         def read(name: str) -> Any:
-            self.counts[name] = drawn.randrange(0, 60)
+            self.counts[name] = drawn.randrange(*(60, 200) if self.has_history else (0, 60))
             trunk = change if change and trunks.random() < self.trunks else 0
             made = app.read(sources.generate(rows=1 + trunk), name=name)
             made = made.select(ts="timestamp_millis(id)", v="id")
-            return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()
+            return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed")
 
-        stream = read("first")
+        timed = read("first")
+        front = timed.filter("v >= 0", name="front") if self.has_history else timed
+        stream = front.cut()
         if self.is_growing:
             middle = stream.filter(f"v >= -{change}", name="middle")
             middle.sink(sinks.none(), name="out")
             middle.sink(sinks.none(), name="also")
             if self.has_more(change):
-                tapped = middle.filter("v >= 0", name="tap").cut()
-                tapped.filter(kept(), name="more").sink(sinks.none(), name=EXTRA)
+                tapped = (timed if self.has_history else middle).filter("v >= 0", name="tap").cut()
+                shown = f"v >= -{change}" if self.has_history else kept()
+                tapped.filter(shown, name="more").sink(sinks.none(), name=EXTRA)
         elif self._shape == "chain":
             last = stream.filter(kept(), name="middle").cut().filter(kept(), name="last")
             last.sink(sinks.none(), name="out")
@@ -100,13 +111,15 @@ class DrawnApplication:
             left.filter(kept(), name="behind").sink(sinks.none(), name="out")
             stream.filter(kept(), name="right").sink(sinks.none(), name="other")
         else:
-            both = stream.union(read("second"), name="both").filter(kept(), name="all")
+            both = stream.union(read("second").cut(), name="both").filter(kept(), name="all")
             both.sink(sinks.none(), name="out")
             both.sink(sinks.none(), name="also")
         return app
 
     def has_more(self, change: int) -> bool:
         """Whether the application, as it was changed so often, has one more fragment."""
+        if self.has_history:
+            return change > 0
         return change > 0 and Random(self._seed ^ change).random() < 0.6
 
     def fitting(self, *, has_more: bool) -> Application:
@@ -146,6 +159,21 @@ class DrawnApplication:
             f"missed: {sorted(wanted - set(extra))}, too much: {sorted(set(extra) & sure - wanted)}"
         )
 
+    def check_history(self, target: Target, rolled_back: set[int], *, has_more: bool) -> int:
+        """The fragment that came showed every message from FROM on, once; how many.
+
+        Of versions that were rolled back it may have shown some, which are removed.
+        """
+        shown = list(target.shown().get(EXTRA, (0, []))[1])
+        rows = [row % OF_A_VERSION for row in shown if row // OF_A_VERSION not in rolled_back]
+        assert len(rows) == len(set(rows)), f"a message is shown twice: {sorted(rows)}"
+        if not has_more:
+            return 0
+        wanted = {row for row in self.wanted()["out"] if time_of_ms(row) >= self.from_ms}
+        taken = {row % OF_A_VERSION for row in shown}
+        assert wanted == taken & wanted, f"missed: {sorted(wanted - taken)}"
+        return len(wanted)
+
     # -- what must hold ------------------------------------------------------------------------------
 
     def check_shown(self, target: Target, *, together: bool) -> int:
@@ -155,6 +183,8 @@ class DrawnApplication:
         """
         shown, wanted = shown_by(target), self.wanted()
         for id, rows in shown.items():
+            if self.has_history and id == EXTRA:
+                continue  # a version that was rolled back may have shown some: `check_history`
             assert max(Counter(rows).values(), default=1) == 1, f"{id} shows a message twice: {rows}"
             assert set(rows) <= set(wanted.get(id, wanted["out"])), f"{id} shows what nobody sent"
         if together:

@@ -72,6 +72,13 @@ class StandInSource(OpenedSource):
         self.total = count
         self.draw = draw
 
+    def start_again(self, from_ms: int, end: str) -> str:
+        return json.dumps({"n": 0})
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        cut = json.loads(start or '{"n": 0}')["n"] + 1 + 10 * self.draw()
+        return end if cut >= json.loads(end)["n"] else json.dumps({"n": cut})
+
     def position(self, offset: str | None) -> Position:
         done = 0 if offset is None else int(json.loads(offset)["n"])
         return Position(done, self.total, done == self.total)
@@ -162,7 +169,8 @@ class StandInFrames:
 
     def segments(self, _channel: object, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
         self.compute_all()
-        rows, made = self.batch.df.rows, []
+        made: list[Segment] = []
+        rows = [row for row in self.batch.df.rows if time_of_ms(row) >= self.branches.from_ms]
         for part in (rows[:2], rows[2:]):
             if part:
                 stamps = [datetime.fromtimestamp(time_of_ms(v) / 1000, UTC) for v in part]
@@ -208,6 +216,8 @@ class StandInBranches:
         self.timing = timing
         self.before = before
         self.at_ms = at_ms
+        self.from_ms = 0
+        """Older messages are dropped."""
         self.first_new: int | None = None
 
     def change_for(self, row: int) -> int:
@@ -285,7 +295,9 @@ class StandInEngine:
         change = change_in(context.plan.operators[id].text for id in fragment.processors)
         two = context.handing_over
         if two is None:
-            return StandInBranches(outputs, timing, own, change)
+            made = StandInBranches(outputs, timing, own, change)
+            made.from_ms = 0 if context.replay is None else context.replay.from_ms
+            return made
         plan = two.context.plan
         old = self.branches(two.context, next(f for f in plan.fragments if f.id == fragment.id), trunk)
         return StandInBranches(outputs, timing, own, change, old, two.at_ms)

@@ -147,6 +147,32 @@ class SteppedRecovery:
         self.steps.close()
 
 
+class SteppedReading:
+    """Messages from before a change are read when it is their reader's turn."""
+
+    def __init__(self, steps: Steps[None]) -> None:
+        self.steps = steps
+        self.error: BaseException | None = None
+        self.is_over = False
+
+    def step(self) -> None:
+        try:
+            next(self.steps)
+        except Exception as error:  # noqa: BLE001 - raised by `result`
+            self.error = error
+
+    def is_alive(self) -> bool:
+        return self.error is None and not self.is_over
+
+    def result(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def give_up(self) -> None:
+        self.is_over = True
+        self.steps.close()
+
+
 class Listener(QuietListener):
     """Asks to stop when the world wants it."""
 
@@ -167,6 +193,7 @@ class Process:
         )
         self.parts: list[Participation] = []
         self.recoveries: list[SteppedRecovery] = []
+        self.readings: list[SteppedReading] = []
         self.listener = Listener()
         self.actors: Actors | None = None
         self.is_nested = False
@@ -194,7 +221,7 @@ class Process:
 
     def run_once(self, steps: int) -> RunOutcome | None:
         world = self.world
-        self.parts, self.recoveries = [], []
+        self.parts, self.recoveries, self.readings = [], [], []
         self.engine = StandInEngine(
             world.random.randrange, world.source, self.is_blocked, self.while_compiling
         )
@@ -215,7 +242,9 @@ class Process:
         )
         world.restores += any("went back" in notice for notice in self.execution.notices)
         self.actors = Actors(Random(world.random.random()), world.config)
-        self.loop = assembled(self.execution, self.listener, self.actors, self.begin_recovery)
+        self.loop = assembled(
+            self.execution, self.listener, self.actors, self.begin_recovery, self.begin_reading
+        )
         world.check_clock(self.loop.clock.clock_ms)
         self.loop.start()
         for _ in range(steps):
@@ -232,6 +261,10 @@ class Process:
     def begin_recovery(self, _fragment: str, steps: Steps[FragmentQuery]) -> SteppedRecovery:
         self.recoveries.append(SteppedRecovery(steps))
         return self.recoveries[-1]
+
+    def begin_reading(self, _fragment: str, steps: Steps[None]) -> SteppedReading:
+        self.readings.append(SteppedReading(steps))
+        return self.readings[-1]
 
     def is_blocked(self, query: StandInQuery) -> bool:
         """Whether the batch of a query would wait, for its subscribers or for a snapshot that is taken."""
@@ -268,6 +301,7 @@ class Process:
             *queries,
             *queries,
             *(partial(self.recover, r) for r in self.recoveries if r.is_alive()),
+            *(reading.step for reading in self.readings if reading.is_alive()),
         ]
         turns += [lambda part=part: part.step(int(world.now_s * 1000)) for part in self.parts]
         turns += [self.pass_time, self.look]
@@ -300,9 +334,14 @@ class Process:
             world.file = application
         graph = application.graph()
         record = version_of(make_plan(graph), fingerprint)
-        against = changes.versions.in_force.record.number
+        in_force = changes.versions.in_force.record
+        against = in_force.number
+        begins = world.drawn.has_history and has_more(record) and not has_more(in_force)
         try:
-            code, options = graph_as_code(graph), ChangeOptions(at=self.drawn_time())
+            code, options = graph_as_code(graph), ChangeOptions(at=None if begins else self.drawn_time())
+            if begins:
+                options = ChangeOptions(history_ms=world.drawn.from_ms)
+                world.histories += 1
             changes.propose(AskedChange(record, graph, code, "update", against, options))
         except (UserError, UnavailableError) as refused:
             if refused.what not in REFUSALS and "is handing over to" not in refused.what:
@@ -353,13 +392,18 @@ class Process:
     def while_compiling(self) -> None:
         """A recovery compiles in a thread of its own: the loop goes on meanwhile.
 
-        It does not stop now, which would wait for the recovery: here that goes on only when `look` returns.
+        What the loop compiles itself keeps it from going on. It does not stop now, which would wait for the
+        recovery: here that goes on only when `look` returns.
         """
         if self.is_recovering and self.world.random.random() < 0.5:
+            self.is_recovering = False
             is_to_stop, self.listener.stops = self.listener.stops, False
-            self.change()
-            self.look()
-            self.listener.stops |= is_to_stop
+            try:
+                self.change()
+                self.look()
+            finally:
+                self.is_recovering = True
+                self.listener.stops |= is_to_stop
 
     def pass_time(self) -> None:
         assert self.actors is not None
@@ -395,9 +439,9 @@ class Process:
 
     def release(self) -> None:
         """What the kernel does for a process that has ended."""
-        for recovery in self.recoveries:
+        for work in (*self.recoveries, *self.readings):
             with contextlib.suppress(Killed):
-                recovery.steps.close()
+                work.steps.close()
         if self.actors is not None:
             self.actors.loop.close()
         self.rundir.release()

@@ -53,6 +53,7 @@ class World:
         deaths: Sequence[CrashPoint] | None = None,
         *,
         is_growing: bool = False,
+        has_history: bool = False,
         scalings: int = 0,
         is_copied: bool = False,
     ) -> None:
@@ -77,6 +78,8 @@ class World:
         self.eagerness = 0.004 if deaths is None else 0.05
         if is_growing:
             self.changes_left, self.eagerness = 40 if deaths else self.random.randrange(2, 9), 0.02
+        if has_history and deaths is None:
+            self.changes_left, self.eagerness = self.random.randrange(6, 30), 0.01
         self.scalings_left, self.scaled = scalings, 0
         self.store = ModelStore(before=self.at_request, after=self.at_request) if is_copied else None
         self.lost = 0
@@ -89,10 +92,12 @@ class World:
         self.kills = self.harms = self.restores = self.stops = 0
         self.published_midway = 0
         """How often a checkpoint was published while a fragment still ran."""
-        self.shown_rows = self.extra_rows = 0
+        self.shown_rows = self.extra_rows = self.former_rows = 0
         self.handed_over = 0
         """How often the rows of a version were compared with the time of its handover."""
-        self.drawn = DrawnApplication(self.random, is_growing=is_growing)
+        self.drawn = DrawnApplication(self.random, is_growing=is_growing, has_history=has_history)
+        self.histories = 0
+        """How many changes asked for the messages that were before."""
         self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
         mode = "on" if is_copied else mode
@@ -203,8 +208,15 @@ class World:
             next((self.directory / "state").glob("shells-*")), self.target, self.drawn
         )
         self.drawn.check_end(self.target)
-        if self.drawn.is_growing:
+        if self.drawn.has_history:
+            in_force = GraphVersions(next((self.directory / "state").glob("shells-*"))).in_force()
+            assert in_force is not None
+            self.former_rows = self.drawn.check_history(
+                self.target, self.rolled_back, has_more=has_more(in_force)
+            )
+        elif self.drawn.is_growing:
             self.drawn.check_extra(self.target, self.rolled_back)
+        if self.drawn.is_growing:
             check_gone(next((self.directory / "state").glob("shells-*")))
             self.extra_rows = len(self.target.shown().get(EXTRA, (0, []))[1])
 
@@ -258,6 +270,7 @@ def run_world(
     deaths: Sequence[CrashPoint] | None = None,
     *,
     is_growing: bool = False,
+    has_history: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
 ) -> World:
@@ -265,7 +278,13 @@ def run_world(
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
         world = World(
-            seed, Path(place), deaths, is_growing=is_growing, scalings=scalings, is_copied=is_copied
+            seed,
+            Path(place),
+            deaths,
+            is_growing=is_growing or has_history,
+            has_history=has_history,
+            scalings=scalings,
+            is_copied=is_copied,
         )
         with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
             patched.setattr(time, "monotonic", lambda: world.now_s)

@@ -8,7 +8,7 @@ import pytest
 from app_master_world import succeeded
 from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
-from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_KAFKA
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_HISTORIES, OF_KAFKA
 from shell_engine import OF_A_VERSION
 
 from drivetrain.actor import Message
@@ -150,6 +150,7 @@ ELSEWHERE = (
     *OF_KAFKA,
     *OF_FRAGMENTS,
     *OF_HANDOVERS,
+    *OF_HISTORIES,
     *OF_SCALING,
     *OF_STATES,
     CrashPoint.SAVEPOINT_UPLOADED,

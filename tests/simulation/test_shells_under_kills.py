@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_KAFKA
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_HISTORIES, OF_KAFKA
 from shell_world import World, run_world
 
 from drivetrain.crash_points import CrashPoint
@@ -20,12 +20,20 @@ def run(
     deaths: Sequence[CrashPoint] | None = None,
     *,
     is_growing: bool = False,
+    has_history: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
 ) -> World:
     """Run an application to its end."""
     try:
-        return run_world(seed, deaths, is_growing=is_growing, scalings=scalings, is_copied=is_copied)
+        return run_world(
+            seed,
+            deaths,
+            is_growing=is_growing,
+            has_history=has_history,
+            scalings=scalings,
+            is_copied=is_copied,
+        )
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
         sys.stderr.write(f"failed with {SEED_VARIABLE}={seed}\n")
@@ -45,6 +53,21 @@ def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once
     run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(8, at_most=1000))
     if len(worlds) > 1:
         assert any(world.extra_rows for world in worlds), "no version with the fragment has had messages"
+
+
+def test_a_fragment_that_comes_with_a_history_shows_every_message_since_then_once() -> None:
+    worlds: list[World] = []
+    run_seeds(lambda seed: worlds.append(run(seed, has_history=True)), chosen_seeds(12, at_most=1000))
+    if len(worlds) > 1:
+        assert sum(world.former_rows > 0 for world in worlds) > len(worlds) / 4, "few have come"
+
+
+@pytest.mark.parametrize("point", [*OF_HISTORIES, CrashPoint.BEFORE_VERSION, CrashPoint.AFTER_VERSION])
+def test_a_process_that_dies_while_a_history_is_read_goes_on_from_there(point: CrashPoint) -> None:
+    deaths = [point] * (1 if point is CrashPoint.AFTER_VERSION else 2)
+    worlds = [run(seed, deaths, has_history=True) for seed in (3, 4, 5)]
+    assert all(world.kills == len(deaths) for world in worlds), "it was to die there"
+    assert any(world.former_rows for world in worlds)
 
 
 def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorded() -> None:
@@ -98,6 +121,7 @@ ELSEWHERE = (
     *OF_SCALING,
     *OF_HANDOVERS,
     *OF_FRAGMENTS,
+    *OF_HISTORIES,
     *OF_STATES,
     *OF_COPIES,
     CrashPoint.SAVEPOINT_UPLOADED,

@@ -37,7 +37,8 @@ class FileSource:
     names that start with `.` or `_` are ignored. Without `watch`, the source reads the files that exist
     at the first start. With `watch`, it also reads files that arrive later. These must be complete when
     they appear: write them elsewhere or under a hidden name, and rename them.
-    `glob` selects the files whose names match.
+    `glob` selects the files whose names match. `partition_columns` declares, as DDL, columns whose values are
+    in the names of directories (`country=FR/day=2024-05-01`); they come after the columns of the files.
 
     `event_time` names the column with the timestamp; a timestamp may be older than the newest one so far by
     at most `max_disorder` ("1 h"). `on_bad_record` decides what happens to an unreadable record: stop the
@@ -52,6 +53,7 @@ class FileSource:
     event_time: str | None = None
     max_disorder: str | None = None
     on_bad_record: BadRecordPolicy = "fail"
+    partition_columns: str | None = None
 
     def __post_init__(self) -> None:
         without_password(self.path, f"sources.{self.format}")
@@ -138,13 +140,20 @@ def text(
     glob: str | None = None,
     watch: bool = False,
     on_bad_record: BadRecordPolicy = "fail",
+    partition_columns: str | None = None,
 ) -> TextFiles:
     """Lines of UTF-8 text files, in one column `value`; see `TextFiles`.
 
     >>> text("logs/", glob="*.log").path
     'logs/'
     """
-    return TextFiles(path=fspath(path), glob=glob, watch=watch, on_bad_record=on_bad_record)
+    return TextFiles(
+        path=fspath(path),
+        glob=glob,
+        watch=watch,
+        on_bad_record=on_bad_record,
+        partition_columns=partition_columns,
+    )
 
 
 def csv(
@@ -162,6 +171,7 @@ def csv(
     event_time: str | None = None,
     max_disorder: str | None = None,
     on_bad_record: BadRecordPolicy = "fail",
+    partition_columns: str | None = None,
 ) -> CsvFiles:
     """Records of CSV files; see `CsvFiles`.
 
@@ -182,6 +192,7 @@ def csv(
         event_time=event_time,
         max_disorder=max_disorder,
         on_bad_record=on_bad_record,
+        partition_columns=partition_columns,
     )
 
 
@@ -195,6 +206,7 @@ def json(
     event_time: str | None = None,
     max_disorder: str | None = None,
     on_bad_record: BadRecordPolicy = "fail",
+    partition_columns: str | None = None,
 ) -> JsonLines:
     """Objects of JSON lines files; see `JsonLines`.
 
@@ -210,6 +222,7 @@ def json(
         event_time=event_time,
         max_disorder=max_disorder,
         on_bad_record=on_bad_record,
+        partition_columns=partition_columns,
     )
 
 
@@ -221,6 +234,7 @@ def parquet(
     watch: bool = False,
     event_time: str | None = None,
     max_disorder: str | None = None,
+    partition_columns: str | None = None,
 ) -> ParquetFiles:
     """Rows of Parquet files; see `ParquetFiles`.
 
@@ -234,4 +248,5 @@ def parquet(
         watch=watch,
         event_time=event_time,
         max_disorder=max_disorder,
+        partition_columns=partition_columns,
     )

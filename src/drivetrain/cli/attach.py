@@ -17,7 +17,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import DryRunOption, Manner, TimeoutOption, YesOption
+from drivetrain.cli.changing import DryRunOption, HistoryOption, Manner, TimeoutOption, YesOption
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -26,6 +26,8 @@ from drivetrain.cli.cluster_access import (
     with_masters,
 )
 from drivetrain.cli.graph_edit import Edit, perform_edit
+from drivetrain.core.change.change_options import ChangeOptions
+from drivetrain.core.change.message_history import history_given
 
 
 def attach_command(
@@ -37,6 +39,7 @@ def attach_command(
     to: Annotated[str, typer.Option("--to", metavar="PROCESSOR", help="The processor to read from.")],
     yes: YesOption = False,
     dry_run: DryRunOption = False,
+    history: HistoryOption = None,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     console: ConsoleOption = None,
@@ -50,6 +53,7 @@ def attach_command(
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    manner = Manner(yes, dry_run, timeout, as_json)
+    options = ChangeOptions(history_ms=history_given(history))
+    manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(app, Edit("attach", to, file), config, manner, in_cluster=in_cluster)

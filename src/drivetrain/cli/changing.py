@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 
+import msgspec
 import typer
 
 from drivetrain.api.durations import milliseconds
@@ -50,6 +51,15 @@ EvenIfReadOption: TypeAlias = Annotated[
     typer.Option(
         "--even-if-read",
         help="Also change or remove streams that other applications read; refused otherwise.",
+    ),
+]
+HistoryOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="FROM",
+        help="New fragments also get the messages from this time on that were before the change: ISO 8601, "
+        "or ms since 1970. They are read again from the sources first.",
     ),
 ]
 TimeoutOption: TypeAlias = Annotated[
@@ -168,15 +178,23 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         ask()
     number = changeable.change()
     if not as_json:
-        later = changeable.state().handing_over if manner.options.at is not None else None
-        when = later or "takes effect with the next batch of what it changes"
-        print_line(f"version {number} is compiled; it {when}")
+        print_line(f"version {number} is compiled; it {_takes_effect(changeable, manner.options)}")
     state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.ROLLED_BACK:
         raise typer.Exit(3)
     if state.outcome is Outcome.REFUSED:
         raise typer.Exit(4)
+
+
+def _takes_effect(changeable: Changeable, options: ChangeOptions) -> str:
+    with_next_batch = "takes effect with the next batch of what it changes"
+    if options.at is None and options.history_ms is None:
+        return with_next_batch
+    state = changeable.state()
+    if state.history is not None and state.is_reading_history:
+        return f"takes effect when {state.history.in_words}"
+    return state.handing_over or with_next_batch
 
 
 def _is_on_trial(changeable: Changeable, number: int) -> bool:
@@ -209,6 +227,18 @@ def _give_up(
         )
 
 
+def refuse_in_cluster(options: ChangeOptions) -> None:
+    """Raise UserError for a change with former messages of an application of a cluster."""
+    if options.history_ms is not None:
+        raise UserError(
+            "in a cluster new fragments begin with the next message",
+            where="--history",
+            expected="an application that drivetrain run runs here",
+            remedy="leave --history out; or submit the application again with --replay-from, which takes "
+            "every fragment back to that time",
+        )
+
+
 def ask() -> None:
     """Ask whether to change the application; raises UserError without a terminal, Abort for a no."""
     if not sys.stdin.isatty():
@@ -235,6 +265,7 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
                 "at_ms": state.at_ms,
                 "both": list(state.both),
                 "clock_ms": state.clock_ms,
+                "history": msgspec.to_builtins(state.history),
                 "stages": with_durations(state.stages),
             }
         print_json({**compared.as_dict(), "change": change}, sys.stdout)
@@ -256,6 +287,11 @@ def _in_words(state: ChangeState) -> str:
             )
         case Outcome.REFUSED:
             return f"version {state.number} could not be recorded, nothing has changed\n{state.why}"
+        case None if state.history is not None and state.is_reading_history:
+            return (
+                f"version {state.number} is not in force yet: {state.history.in_words}; drivetrain versions "
+                "shows the progress, drivetrain rollback cancels it"
+            )
         case None:
             waits = f": no batch of {', '.join(state.awaited)} was committed yet" if state.awaited else ""
             if state.handing_over is not None:

@@ -5,6 +5,7 @@ Called by `drivetrain plan --against`, `drivetrain versions`, and the commands t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.difference import Change, Difference, Fate, difference
 from drivetrain.core.change.dropped_states import require_states
 from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.message_history import read_again, require_histories
 from drivetrain.core.figures import show_clock, show_counted
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
@@ -49,6 +51,8 @@ class Comparison:
     old: GraphVersion
     new: GraphVersion
     difference: Difference
+    history_ms: int | None = None
+    """From when on new fragments also get the messages that were before; None: not at all."""
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data for `--json`."""
@@ -62,6 +66,8 @@ class Comparison:
             ),
             "changes_while_it_runs": not (self.difference.refused or self.difference.after_stop),
             "dropped_states": list(self.difference.dropped),
+            "history_ms": self.history_ms,
+            "read_again": {} if self.history_ms is None else dict(read_again(self.old, self.new)),
             "changes": [asdict(change) for change in self.difference.changes],
         }
 
@@ -86,8 +92,9 @@ def compare(
     before = configured_plan(application.graph(), config)
     old, has_checkpoints = version_of(before, fingerprint), makes_checkpoints(before, config)
     require_states(old, options.drops)
+    require_histories(old, new, options)
     found = difference(old, new, has_checkpoints=has_checkpoints, options=options)
-    return Comparison(against, old, new, found)
+    return Comparison(against, old, new, found, options.history_ms)
 
 
 def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
@@ -117,9 +124,11 @@ def compared_with(
     Raises UserError when the options name a state that there is not.
     """
     require_states(in_force, options.drops)
+    require_histories(in_force, new, options)
     has_checkpoints = CheckpointFiles(rundir.home).are_periodic
     found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
-    return _compared(rundir.app_id, in_force, new, found)
+    compared = _compared(rundir.app_id, in_force, new, found)
+    return dataclasses.replace(compared, history_ms=options.history_ms)
 
 
 def compared_in_a_cluster(

@@ -25,7 +25,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.as_data import print_json
-from drivetrain.cli.changing import DropStateOption
+from drivetrain.cli.changing import DropStateOption, HistoryOption, refuse_in_cluster
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, is_of_cluster, with_masters
 from drivetrain.cli.cluster_versions import compared_in_cluster
 from drivetrain.cli.comparison import Comparison, compare, names_file, show_comparison
@@ -35,6 +35,7 @@ from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.core.change.change_options import ChangeOptions
+from drivetrain.core.change.message_history import history_given
 from drivetrain.core.change.version_comparison import marks_of
 from drivetrain.core.figures import show_counted
 from drivetrain.core.plan.configured import configured_plan
@@ -88,16 +89,19 @@ def plan_command(
     check: CheckOption = False,
     against: AgainstOption = None,
     drop_state: DropStateOption = None,
+    history: HistoryOption = None,
     masters: MastersOption = None,
     console: ConsoleOption = None,
 ) -> None:
     """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
-    given, options = parse_sets(sets, state_dir), ChangeOptions(drops=tuple(drop_state or ()))
+    options = ChangeOptions(drops=tuple(drop_state or ()), history_ms=history_given(history))
+    given = parse_sets(sets, state_dir)
     with standard_output_reserved() as output:
         config = load_config(config_file, with_masters(given, masters, console))
         plan = _plan_of(load_application(file, given), config, check=check)
         compared = None
         if against is not None and is_of_cluster(config, state_dir) and not names_file(against):
+            refuse_in_cluster(options)
             compared = compared_in_cluster(against, plan, config, options)
         elif against is not None:
             compared = compare(plan, against, config, given, options)

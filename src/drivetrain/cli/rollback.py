@@ -17,6 +17,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.cancelled_history import cancelled_history
 from drivetrain.cli.changing import (
     DiscardOption,
     DropStateOption,
@@ -68,7 +69,7 @@ def rollback_command(
     """Change an application that runs here, or in a cluster, back to an earlier version, which becomes the
     newest one.
 
-    This cancels a version that is on trial.
+    This cancels a version that is on trial, or whose former messages are still being read.
     """
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))
@@ -80,6 +81,8 @@ def rollback_command(
             perform(changeable, compared, manner, gives_up=changeable.number == follows)
         return
     rundir, old = in_force_of(app, config)
+    if version is None and cancelled_history(rundir, manner):
+        return
     versions, number = rundir.versions, version or old.follows
     require_known(number, versions.numbers(), rundir.app_id)
     target, kept = versions.version(number), versions.code(number)

@@ -28,10 +28,12 @@ from drivetrain.cli.changing import (
     DryRunOption,
     EmbeddedChange,
     EvenIfReadOption,
+    HistoryOption,
     Manner,
     TimeoutOption,
     YesOption,
     perform,
+    refuse_in_cluster,
 )
 from drivetrain.cli.cluster_access import (
     AppArgument,
@@ -50,6 +52,7 @@ from drivetrain.config import Config
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import time_given
+from drivetrain.core.change.message_history import history_given
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.runtime.sink_places import refuse_shared_places
 
@@ -88,6 +91,7 @@ def update_command(
     even_if_read: EvenIfReadOption = False,
     drop_state: DropStateOption = None,
     at: AtOption = "now",
+    history: HistoryOption = None,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     console: ConsoleOption = None,
@@ -100,7 +104,8 @@ def update_command(
     """Change an application that runs here, or in a cluster, to the graph in FILE, between two batches of
     each fragment.
 
-    With --at it takes effect at an event time: both versions run until the clock reaches that time. Settings
+    With --at it takes effect at an event time: both versions run until the clock reaches that time. With
+    --history it takes effect once messages from before it were read again for its new fragments. Settings
     are those of the running application.
 
     Without FILE, --set and --unset change configuration keys from the next batch on: how long and large
@@ -113,13 +118,13 @@ def update_command(
         in_cluster = is_of_cluster(config, state_dir)
         configure(app, file, given, unset or (), config, in_cluster=in_cluster, as_json=as_json)
         return
-    options = ChangeOptions(
-        discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()), at=takes_effect
-    )
+    drops, from_ms = tuple(drop_state or ()), history_given(history)
+    options = ChangeOptions(discard, even_if_read, drops, takes_effect, from_ms)
     manner = Manner(yes, dry_run, timeout, as_json, options)
     if not is_of_cluster(config, state_dir):
         perform(*_here(app, file, given, config, options), manner)
         return
+    refuse_in_cluster(options)
     with connected_by(config) as client:
         changeable, compared = updated_in_cluster(client, app, file, given, config, options)
         perform(changeable, compared, manner)

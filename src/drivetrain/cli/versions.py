@@ -24,7 +24,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import print_json
+from drivetrain.cli.as_data import as_data, print_json
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -37,6 +37,7 @@ from drivetrain.cli.cluster_versions import known_in_cluster
 from drivetrain.cli.comparison import changed_in_short, in_force_of
 from drivetrain.cli.picture_file import PictureOption
 from drivetrain.core.change.change_stages import in_words
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.scaling_state import Scaled
 from drivetrain.core.figures import show_clock
 from drivetrain.errors import UnavailableError, UserError
@@ -74,6 +75,7 @@ def versions_command(
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))
     scalings: list[Scaled] = []
+    coming: ChangeState | None = None
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
             known = known_in_cluster(client, app)
@@ -81,15 +83,19 @@ def versions_command(
         rundir, in_force = in_force_of(app, config)
         known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))
         known = [_with_clock(rundir, one) for one in known]
+        coming = _coming(rundir)
         scalings = Scalings(rundir.path).all()
     if between is not None:
         _show_between(known, between, app, picture, as_json=as_json)
         return
     if as_json:
         data = {"versions": [one.as_data() for one in known], "scalings": msgspec.to_builtins(scalings)}
-        print_json(data, sys.stdout)
+        reading = None if coming is None else {"version": coming.number, **as_data(coming.history)}
+        print_json({**data, "reading_history": reading}, sys.stdout)
         return
     show_versions(known, Console())
+    if coming is not None and coming.history is not None:
+        print_line(f"version {coming.number} comes into force when {coming.history.in_words}")
     for scaled in scalings:
         print_line(f"{show_clock(scaled.at_ms)} UTC by {scaled.by}: {scaled.of.in_words}")
 
@@ -132,6 +138,11 @@ def show_versions(known: Sequence[KnownVersion], console: Console) -> None:
             console.print(f"version {number} {one.handing_over}")
         elif one.record.at_ms is not None:
             console.print(f"version {number} took the messages from {moment_text(one.record.at_ms)} on")
+        if one.record.history_ms is not None:
+            console.print(
+                f"version {number} gave its new fragments the messages from "
+                f"{moment_text(one.record.history_ms)} on"
+            )
         if one.stages:
             console.print(f"version {number}: {in_words(one.stages)}")
         if one.is_in_force and one.trial is Trial.INTERRUPTED:
@@ -156,6 +167,19 @@ def _with_clock(rundir: RunDirectory, one: KnownVersion) -> KnownVersion:
         return dataclasses.replace(one, handing_over=asked_state(rundir).handing_over)
     except UnavailableError:
         return one  # it does not run
+
+
+def _coming(rundir: RunDirectory) -> ChangeState | None:
+    """The change that has not begun, because messages from before it are being read; None without one."""
+    from drivetrain.runtime.control_requests import asked_state
+
+    if not _runs(rundir):
+        return None
+    try:
+        state = asked_state(rundir)
+    except UnavailableError:
+        return None
+    return state if state.is_reading_history else None
 
 
 def _runs(rundir: RunDirectory) -> bool:

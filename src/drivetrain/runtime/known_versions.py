@@ -67,6 +67,7 @@ class KnownVersion:
             "outcome": None if ending is None else ending.outcome,
             "ended_at_ms": None if ending is None else ending.at_ms,
             "at_ms": version.at_ms,
+            "history_ms": version.history_ms,
             "handing_over": self.handing_over,
             "stages": with_durations(self.stages),
             "failed_fragment": None if ending is None else ending.fragment,
@@ -92,7 +93,8 @@ def known_versions(
 def _options(record: GraphVersion) -> ChangeOptions:
     """The options of the change to a version, as far as they decide what becomes of its processors."""
     states = (record.fragments[id].stateful for id in record.drops)
-    return ChangeOptions(discards=record.discards, drops=tuple(id for id in states if id is not None))
+    drops = tuple(id for id in states if id is not None)
+    return ChangeOptions(discards=record.discards, drops=drops, history_ms=record.history_ms)
 
 
 def known_among(

@@ -1,8 +1,8 @@
 """Deletes the leftovers of an application's changes that never came into force, or that are over.
 
 Problem: a fragment, or a channel for another application, is prepared before the version that has it is
-recorded. If the process dies in between, its files stay; and channels of subscriptions that have ended may be
-left, too.
+recorded, and messages from before a change are written for it aside. If the process dies in between, the
+files stay; and channels of subscriptions that have ended may be left, too.
 
 Design: the process that has prepared the application, and that alone runs it, deletes files that no version
 names. The key of a subscription is in the name of its channel, so a channel that the version in force lacks
@@ -23,13 +23,17 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.errors import InputError
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
+
+
+FORMER: Final = "former-messages"
+"""The folder of channels that are made for a change, with messages from before it."""
 
 
 def delete_leftovers(rundir: RunDirectory, in_force: GraphVersion) -> list[str]:
@@ -42,6 +46,7 @@ def delete_leftovers(rundir: RunDirectory, in_force: GraphVersion) -> list[str]:
     gone = sorted(_names(rundir.home / "fragments") - known)
     for id in gone:
         rundir.places.delete(id, (), ())
+    shutil.rmtree(rundir.home / FORMER, ignore_errors=True)
     on_trial = {in_force.number, in_force.follows} if rundir.versions.is_on_trial(in_force) else set()
     kept = {channel for record in records for id in record.fragments for channel in record.channels(id)}
     for record in records:

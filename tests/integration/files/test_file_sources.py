@@ -274,6 +274,31 @@ def test_a_bounded_source_can_be_read_whole_as_a_table(spark: SparkSession, tmp_
         read_whole(sources.text(tmp_path, watch=True), context(spark, tmp_path))
 
 
+def test_directories_that_spark_has_divided_are_read_with_their_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = spark.sql(
+        "select id, if(id % 4 = 3, null, concat('c/', id % 4)) as country, "
+        "date_add(date'2024-05-01', cast(id % 2 as int)) as day from range(20)"
+    )
+    made.write.partitionBy("country", "day").json(str(tmp_path / "in"))
+    (tmp_path / "in" / "_drivetrain").mkdir()
+    (tmp_path / "in" / "_drivetrain" / "owner.json").write_text("{}")
+    how: dict[str, Any] = {"schema": "id long", "partition_columns": "country string, day date"}
+    source = sources.json(tmp_path / "in", glob="*.json", **how)
+    found = run(open_source(source, context(spark, tmp_path)), tmp_path).all
+    wanted = [row.asDict() for row in made.collect()]
+    assert sorted(found, key=lambda row: row["id"]) == wanted
+    whole = read_whole(source, context(spark, tmp_path / "table"))
+    assert sorted(map(tuple, whole.collect())) == sorted(map(tuple, made.collect()))
+    wrong = {**how, "partition_columns": "country int"}
+    with pytest.raises(InputError, match="another type"):
+        open_source(sources.json(tmp_path / "in", **wrong), context(spark, tmp_path / "wrong"))
+    both = {**how, "schema": "id long, day date"}
+    with pytest.raises(InputError, match="in the files and in the names of their directories"):
+        open_source(sources.json(tmp_path / "in", **both), context(spark, tmp_path / "both"))
+
+
 def test_the_generator_makes_the_same_rows_on_every_run(spark: SparkSession, tmp_path: Path) -> None:
     source = sources.generate(rows=10_000, every="500 us", columns={"key": "concat('k', id % 3)"})
     first = run(open_source(source, context(spark, tmp_path / "1", max_batch_rows=3000)), tmp_path / "1")

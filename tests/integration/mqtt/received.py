@@ -68,12 +68,13 @@ class Receiving:
             assert time.monotonic() < deadline, f"still {self.payloads()[-20:]}"
             time.sleep(0.02)
 
-    def wait_error(self, timeout_s: float = 60) -> Exception:
-        """Wait for an error."""
+    def wait_error(self, *others: Receiving, timeout_s: float = 100) -> Exception:
+        """Wait for an error, of this one or another."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             try:
-                self.threads.raise_error()
+                for each in (self, *others):
+                    each.threads.raise_error()
             except Exception as error:  # noqa: BLE001 - the test looks at it
                 return error
             time.sleep(0.02)

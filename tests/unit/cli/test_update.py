@@ -144,6 +144,7 @@ def test_the_end_of_the_change_is_told_and_is_the_exit_code(
         "at_ms": None,
         "both": [],
         "clock_ms": None,
+        "history": None,
         "stages": [],
     }
     with running(shop, trial):

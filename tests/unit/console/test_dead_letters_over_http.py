@@ -22,9 +22,9 @@ PATH = "/api/v1/applications/shop/dead-letters"
 
 
 @pytest.fixture
-def state(console: ConsoleInThread, tmp_path: Path) -> Path:
+def state(console: ConsoleInThread, place: Path) -> Path:
     """The state directory of an application that was submitted."""
-    return shop_state(console, tmp_path)
+    return shop_state(console, place)
 
 
 def shop_state(console: ConsoleInThread, place: Path) -> Path:

@@ -19,9 +19,9 @@ PATH = "/api/v1/applications/shop/late-messages"
 
 
 @pytest.fixture
-def state(console: ConsoleInThread, tmp_path: Path) -> Path:
+def state(console: ConsoleInThread, place: Path) -> Path:
     """The state directory of an application that was submitted."""
-    return shop_state(console, tmp_path)
+    return shop_state(console, place)
 
 
 def store(state: Path, fragment: str, *messages: str, stored_ms: int = 5) -> None:

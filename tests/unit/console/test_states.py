@@ -47,9 +47,9 @@ ANSWER = "(place / 'outcome.json').write_bytes({outcome!r})"
 
 
 @pytest.fixture
-def state(console: ConsoleInThread, tmp_path: Path) -> Path:
+def state(console: ConsoleInThread, place: Path) -> Path:
     """The state directory of an application that was submitted."""
-    state = shop_state(console, tmp_path)
+    state = shop_state(console, place)
     (state / "fragments" / "counts").mkdir(parents=True)
     (state / "fragments" / "counts" / "operator").touch()
     (state / "fragments" / "stateless").mkdir()

@@ -49,9 +49,9 @@ def graph_of(text: str) -> GraphVersion:
 
 
 @pytest.fixture
-def kept(console: ConsoleInThread, tmp_path: Path) -> GraphVersions:
+def kept(console: ConsoleInThread, place: Path) -> GraphVersions:
     """The versions of an application that was submitted: one was run, one rolled back, one is on trial."""
-    state = shop_state(console, tmp_path)
+    state = shop_state(console, place)
     state.mkdir(parents=True)
     kept = GraphVersions(state)
     kept.note(graph_of("one"))
@@ -187,10 +187,8 @@ def test_guests_read_no_version(console: ConsoleInThread, kept: GraphVersions) -
         assert [http.get(path).status_code for path in (PATH, f"{PATH}/1")] == [status, status]
 
 
-def test_a_damaged_version_is_a_problem(
-    console: ConsoleInThread, kept: GraphVersions, tmp_path: Path
-) -> None:
-    [file] = tmp_path.glob("states/*/versions/1")
+def test_a_damaged_version_is_a_problem(console: ConsoleInThread, kept: GraphVersions, place: Path) -> None:
+    [file] = place.glob("states/*/versions/1")
     file.write_bytes(b"{}")
     answer = console.http.get(PATH)
     assert answer.status_code == 400
@@ -202,9 +200,9 @@ CHANGES = "/api/v1/applications/shop/changes"
 
 
 @pytest.fixture
-def changing(console: ConsoleInThread, tmp_path: Path) -> list[Message]:
+def changing(console: ConsoleInThread, place: Path, tmp_path: Path) -> list[Message]:
     """What an application that runs the file of `test_writing` is asked to change."""
-    shop_state(console, tmp_path)
+    shop_state(console, place)
     file = tmp_path / "shop.py"
     file.write_bytes(APPLICATION)
     record = version_of(plan(load_application(str(file), {"input": "/some/where"}).graph()), fingerprint)

@@ -26,7 +26,7 @@ def test_who_has_read_the_entry_that_ends_the_store_has_read_all(tmp_path: Path,
     # The writer sets its flag after the entry: a reader may come between the two.
     ingest: Any = SimpleNamespace(stored=7, finished=is_finished, raise_error=lambda: None)
     source: Any = SimpleNamespace(bounded=True)
-    position = StoredSource(cast(Any, None), source, ingest, store).position
+    position = StoredSource(cast(Any, None), source, ingest, store, None, 1024).position
     assert position(offset(2, FINAL_CLOCK_MS)).finished
     assert not position(offset(1, 5)).finished
     assert not position(None).finished

@@ -39,6 +39,7 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.core.replay.replay import replay_of
+from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.objects.locations import is_in_object_store
 
@@ -81,6 +82,7 @@ def prepare_submission(
     Raises ApplicationFileError with the user's traceback, GraphError, ReplayError, ConfigError,
     SecretWrittenOutError, ApplicationNameError, and what packing raises.
     """
+    refuse_copies(config)
     file, attribute = split_target(target)
     found = _load(target, sets)
     _, settings = split_sets(sets, found.settings)

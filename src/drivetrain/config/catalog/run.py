@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.config.key import Key
-from drivetrain.config.units import choice, duration_ms, integer, local_path, size_bytes
+from drivetrain.config.units import choice, duration_ms, integer, local_path, number, size_bytes
 from drivetrain.private_files import Writers
 
 STATE_DIR: Final = Key(
@@ -52,6 +52,13 @@ BATCH_TARGET: Final = Key(
     "10 s",
     "Longest desired duration of a batch: after a longer one, sources make the next batch smaller. "
     "Backlogs are read in batches as large as that allows.",
+)
+
+HISTORY_SHARE: Final = Key(
+    "run.history-share",
+    number(minimum=0.01, maximum=1.0),
+    0.5,
+    "Largest share of the time in which a change with --history reads former messages; then it pauses.",
 )
 
 KEEP_BYTES: Final = Key(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ from drivetrain.connectors.files.csv_decoder import CsvDecoder, column_names
 from drivetrain.connectors.files.file_log import FileLog, FileSplit
 from drivetrain.connectors.files.json_decoder import JsonDecoder
 from drivetrain.connectors.files.parquet_groups import ROWS_PER_BATCH, read_row_groups
+from drivetrain.connectors.files.partition_folders import PartitionFolders
 from drivetrain.connectors.files.text_decoder import TextDecoder
 from drivetrain.connectors.files.text_records import BadRecord, Decoder, bad_record_error, parse_records
 from drivetrain.connectors.schema import ddl_types, to_arrow
@@ -74,6 +75,8 @@ class ReadPlan:
     stores: StoreSettings = field(default_factory=StoreSettings)
     has_end_row: bool = False
     """Whether the batch that reaches the end of a bounded source has one row that marks the end."""
+    folders: tuple[str, ...] = ()
+    """The columns whose values are in the names of directories."""
 
     def to_json(self) -> str:
         """The plan as text; a declared schema must be a DDL string by now."""
@@ -88,6 +91,7 @@ class ReadPlan:
         source, stores = fields.pop("source"), StoreSettings(**fields.pop("stores"))
         if "nulls" in source:
             source["nulls"] = tuple(source["nulls"])
+        fields["folders"] = tuple(fields["folders"])
         return cls(source=_SOURCES[fields.pop("format")](**source), stores=stores, **fields)
 
 
@@ -270,10 +274,10 @@ def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType
     assert isinstance(partition, FileSplits)
     try:
         if not plan.has_end_row:
-            yield from read_splits(plan.source, partition.splits, schema, plan.stores)
+            yield from read_splits(plan.source, partition.splits, schema, plan.stores, plan.folders)
             return
         data = StructType([field for field in schema.fields if field.name != PUNCT])
-        for batch in read_splits(plan.source, partition.splits, data, plan.stores):
+        for batch in read_splits(plan.source, partition.splits, data, plan.stores, plan.folders):
             no = pa.nulls(batch.num_rows, pa.bool_()).fill_null(False)
             yield batch.append_column(PUNCT, no)
         if partition.ends:
@@ -290,17 +294,28 @@ def end_row(schema: StructType) -> pa.RecordBatch:
 
 
 def read_splits(
-    source: FileSource, splits: list[FileSplit], schema: StructType, stores: StoreSettings | None = None
+    source: FileSource,
+    splits: list[FileSplit],
+    schema: StructType,
+    stores: StoreSettings | None = None,
+    folders: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `splits` as Arrow batches of `schema`; raises InputError (see the policy of `source`)."""
+    """The rows of `splits` as Arrow batches of `schema`; raises InputError (see the policy of `source`).
+
+    The values of the columns `folders` are in the names of directories.
+    """
     target = to_arrow(schema)
-    data_target = pa.schema([field for field in target if field.name != BAD_COLUMN])
     types = ddl_types(schema)
-    filesystem, _ = locate(source.path, stores)
+    filesystem, root = locate(source.path, stores)
+    partitions = PartitionFolders(pa.schema([target.field(name) for name in folders]), root)
+    in_files = pa.schema([field for field in target if field.name not in folders])
+    data_target = pa.schema([field for field in in_files if field.name != BAD_COLUMN])
     for split in splits:
-        for batch in _read_split(filesystem, source, split, data_target, target, types):
-            for at in range(0, batch.num_rows, ROWS_PER_BATCH):
-                yield batch.slice(at, ROWS_PER_BATCH)
+        values = partitions.values(split.path)
+        for batch in _read_split(filesystem, source, split, data_target, in_files, types):
+            whole = partitions.added(batch, values, target) if values else batch
+            for at in range(0, whole.num_rows, ROWS_PER_BATCH):
+                yield whole.slice(at, ROWS_PER_BATCH)
 
 
 def _read_split(

@@ -99,6 +99,8 @@ def _gains(
     source: FileSource, struct: StructType, log: FileLog, context: SourceContext, *, has_end_row: bool
 ) -> bool:
     filesystem, _ = locate(source.path, context.stores)
+    if source.partition_columns is not None:
+        return False
     if source.watch or not is_local(filesystem) or context.spark_log is None or len(log) > MAX_FILES:
         return False
     if not all(_readable_by_spark(file, context.max_batch_bytes) for file in log.files()):
@@ -223,6 +225,15 @@ class NativeFiles(OpenedSource):
         files = self._files_until(offset)
         done = self._log.end_of(min(files, len(self._log)))
         return Position(done, self._log.total_bytes, finished=files >= self._listed)
+
+    def start_again(self, from_ms: int, end: str) -> str | None:
+        """Before the first file: it is unknown which of them have messages of that time."""
+        return None
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        """The files of one batch."""
+        next_one = (json.loads(start)["logOffset"] if start else -1) + 1
+        return end if next_one >= json.loads(end)["logOffset"] else json.dumps({"logOffset": next_one})
 
     def newest(self) -> int:
         """How many files Spark has planned to take so far."""

@@ -25,6 +25,7 @@ from drivetrain.connectors.files.file_reader import (
 )
 from drivetrain.connectors.files.native_files import open_native
 from drivetrain.connectors.files.parquet_groups import read_schema
+from drivetrain.connectors.files.partition_folders import PartitionFolders, declared_folders
 from drivetrain.connectors.schema import from_arrow, to_arrow, to_struct
 from drivetrain.errors import InputError
 from drivetrain.runtime.channel.columns import PUNCT
@@ -49,7 +50,10 @@ class ArrowFiles(OpenedSource):
     limited_by = "bytes"
     unit = "bytes"
 
-    def __init__(self, df: DataFrame, source: FileSource, log: FileLog, *, has_end_row: bool) -> None:
+    def __init__(
+        self, df: DataFrame, source: FileSource, log: FileLog, plan: ReadPlan, *, has_end_row: bool
+    ) -> None:
+        self._plan = plan
         self.df = df
         self.bounded = source.bounded
         self.total = None if source.watch else log.total_bytes
@@ -61,6 +65,16 @@ class ArrowFiles(OpenedSource):
         at = json.loads(offset) if offset else {"bytes": 0, "end": 0}
         is_over = at["end"] > 0 if self.has_end_row else self.total is not None and at["bytes"] >= self.total
         return Position(at["bytes"], self.total, finished=is_over)
+
+    def start_again(self, from_ms: int, end: str) -> str | None:
+        """Before the first file: it is unknown which of them have messages of that time."""
+        return json.dumps({"bytes": 0, "end": 0})
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        """Some bytes of the file log, as far as it was read."""
+        at, most = json.loads(start or '{"bytes": 0}')["bytes"], int(self._plan.max_batch_bytes * fraction)
+        cut = open_log(self._plan).cut(at, max(1, most))  # opened again: files may have come since
+        return end if cut >= json.loads(end)["bytes"] else json.dumps({"bytes": cut, "end": 0})
 
 
 def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool = False) -> OpenedSource:
@@ -81,7 +95,9 @@ def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool 
         struct = StructType(list(struct.fields)).add(PUNCT, "boolean")
     context.spark.dataSource.register(FileDataSource)
     reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
-    return ArrowFiles(reader.option("plan", plan.to_json()).load(), source, log, has_end_row=has_end_row)
+    return ArrowFiles(
+        reader.option("plan", plan.to_json()).load(), source, log, plan, has_end_row=has_end_row
+    )
 
 
 def read_files_whole(source: FileSource, context: SourceContext) -> DataFrame:
@@ -119,16 +135,28 @@ def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, St
         validate_source(source, context.stores)
     filesystem, root = locate(source.path, context.stores)
     found = list_files(filesystem, root, source.glob)
-    struct = _struct_of(source, found, filesystem)
+    in_files, folders = _struct_of(source, found, filesystem), declared_folders(source)
+    if both := sorted({*folders.names} & {*in_files.names}):
+        raise InputError(
+            "a column is in the files and in the names of their directories",
+            where=source.path,
+            got=", ".join(both),
+            remedy="leave it out of the schema, or out of partition_columns",
+        )
+    struct = StructType(in_files.fields + folders.fields)
     if BAD_COLUMN in struct.names:
         raise InputError(f"the column name {BAD_COLUMN} is reserved", where=source.path)
     if new:
-        validate_schema(source, found, to_arrow(struct), filesystem)
+        validate_schema(source, found, to_arrow(in_files), filesystem)
+        partitions = PartitionFolders(to_arrow(folders), root)
+        for file in found:
+            partitions.values(file.path)
         log_new_files(source, log, context.stores)
     if not isinstance(source, TextFiles):
         # Spark's workers get plain values: they may not be able to import the declared class.
         source = dataclasses.replace(source, schema=None)  # type: ignore[call-arg]
-    return dataclasses.replace(plan, source=source), struct, log, new
+    plan = dataclasses.replace(plan, source=source, folders=tuple(folders.names))
+    return plan, struct, log, new
 
 
 def _struct_of(source: FileSource, found: list[FoundFile], filesystem: pafs.FileSystem) -> StructType:

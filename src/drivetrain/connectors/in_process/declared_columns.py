@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.sources import (
     CsvFiles,
+    FileSource,
     Generator,
     Items,
     JsonLines,
@@ -36,13 +37,13 @@ def declared_columns(source: Any, id: str, spark: SparkSession) -> str | None:
     """The columns of a source as DDL; None where only its data or a foreign schema has them."""
     match source:
         case TextFiles():
-            return "value string"
+            return _with_folders("value string", source)
         case Socket() | Items() | PushSource():
             return source.columns
         case CsvFiles() | JsonLines():
-            return schema_of(source.schema)
+            return _with_folders(schema_of(source.schema), source)
         case ParquetFiles(schema=schema):
-            return None if schema is None else schema_of(schema)
+            return None if schema is None else _with_folders(schema_of(schema), source)
         case Generator():
             made = generate_rows(spark.range(0), source, id).schema
             return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in made)
@@ -50,6 +51,10 @@ def declared_columns(source: Any, id: str, spark: SparkSession) -> str | None:
             return _kafka_columns(source)
     schema = getattr(source, "schema", None)
     return schema_of(schema) if isinstance(schema, str | type) else None
+
+
+def _with_folders(columns: str, source: FileSource) -> str:
+    return columns if source.partition_columns is None else f"{columns}, {source.partition_columns}"
 
 
 def _kafka_columns(source: Kafka) -> str | None:

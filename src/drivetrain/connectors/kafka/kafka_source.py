@@ -33,16 +33,16 @@ from drivetrain.api.kafka import Kafka
 from drivetrain.config.references import resolved_options
 from drivetrain.connectors.kafka.batch_index import KafkaIndex
 from drivetrain.connectors.kafka.client_options import READING, for_spark
-from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition, Topic
+from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Topic
 from drivetrain.connectors.kafka.message_decoder import HIDDEN, Decoded, decoded
 from drivetrain.connectors.kafka.offset_store import FileStore, OffsetStore, TopicStore
-from drivetrain.connectors.kafka.opened_kafka import OpenedKafka, gone_text
+from drivetrain.connectors.kafka.opened_kafka import OpenedKafka
+from drivetrain.connectors.kafka.replay_start import replay_start
 from drivetrain.connectors.kafka.start_and_end import (
     Places,
     by_partition,
     is_kafka_time,
     nested,
-    offsets_for,
     partitions_of,
     resolve_end,
     resolve_start,
@@ -95,7 +95,7 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedKafka:
     df = messages.rows(source, *([F.col(HIDDEN + PART).alias(PART)] if is_parted else []))
     admin = KafkaAdmin(context.spark, source.bootstrap, options, source.name)
     index = _index(source, context, admin, options, topics)
-    return OpenedKafka(source, admin, places, context, index, df, is_partitioned=is_parted)
+    return OpenedKafka(source, admin, places, context, index, df, limit, is_partitioned=is_parted)
 
 
 def _topics(source: Kafka, admin: KafkaAdmin) -> dict[str, Topic]:
@@ -151,7 +151,9 @@ def _places(
         if index is not None and context.replay_from_ms is None:
             index.renew(places.first)
         elif index is not None and not started:
-            places.first = _replayed(source, context, admin, index, places.first)
+            assert context.replay_from_ms is not None, "a replay"
+            from_ms = context.replay_from_ms
+            places.first = replay_start(source, context.replay_column, from_ms, admin, index, places.first)
         if source.end is not None:
             beyond_ms = milliseconds(source.max_disorder or "0 s", "max_disorder")
             places.end = resolve_end(admin, source.end, partitions, beyond_ms, source.name)
@@ -165,36 +167,6 @@ def _places(
     if changed:
         places.save(context.state_dir)
     return places
-
-
-def _replayed(
-    source: Kafka,
-    context: SourceContext,
-    admin: KafkaAdmin,
-    index: KafkaIndex,
-    first: Mapping[Partition, int],
-) -> dict[Partition, int]:
-    """The start of a replay: by the index, else the source's; raises an error for deleted messages."""
-    from_ms = context.replay_from_ms
-    assert from_ms is not None, "a replay"
-    known = {p: index.start(p, from_ms) for p in first}
-    begins = {p: offset if (indexed := known[p]) is None else indexed for p, offset in first.items()}
-    earliest = admin.offsets(first, "earliest")
-    gone = [(p, offset, earliest[p]) for p, offset in sorted(begins.items()) if offset < earliest[p]]
-    if gone:
-        if source.on_data_loss == "fail":
-            raise InputError(
-                "messages that the replay may need were deleted in Kafka",
-                where=source.name,
-                got=gone_text(gone),
-                remedy='replay from a later moment, or what is still there: on_data_loss="continue"',
-            )
-        log.warning(
-            "%s: the replay goes without messages that were deleted: %s", source.name, gone_text(gone)
-        )
-    # Kafka finds its own timestamps to the message, but not those of messages that it has deleted.
-    exact = offsets_for(admin, first, from_ms) if is_kafka_time(source, context.replay_column) else {}
-    return {p: max(offset, earliest[p], exact.get(p, 0)) for p, offset in begins.items()}
 
 
 def _disorder_ms(source: Kafka) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,8 @@ from drivetrain.api.kafka import Kafka
 from drivetrain.connectors.kafka.batch_index import KafkaIndex, newest_of
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition
 from drivetrain.connectors.kafka.message_decoder import bad_message
-from drivetrain.connectors.kafka.start_and_end import Places, offsets_of
+from drivetrain.connectors.kafka.replay_start import gone_text, replay_start
+from drivetrain.connectors.kafka.start_and_end import Places, nested, offsets_of
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.connector.source import BAD_COLUMN, OpenedSource, Position, SourceContext
@@ -71,9 +73,12 @@ class OpenedKafka(OpenedSource):
         context: SourceContext,
         index: KafkaIndex | None,
         df: DataFrame,
+        max_messages: int,
         *,
         is_partitioned: bool,
     ) -> None:
+        self._max_messages = max_messages
+        self._replay_column = context.replay_column
         self._source = source
         self._admin = admin
         self._places = places
@@ -114,6 +119,28 @@ class OpenedKafka(OpenedSource):
         numbers = self._places.numbers
         at = offsets_of(json.loads(offset))
         return {numbers[p]: max(0, n - start.get(p, n)) for p, n in at.items() if p in numbers}
+
+    # -- again ---------------------------------------------------------------------------------------
+
+    def start_again(self, from_ms: int, end: str) -> str | None:
+        """Before the first message that may be of that time; raises `InputError` when some were deleted."""
+        first = dict(self._places.first)
+        later = [partition for partition in self._places.numbers if partition not in first]
+        first |= self._admin.offsets(later, "earliest") if later else {}
+        args = self._source, self._replay_column, from_ms, self._admin, self._index
+        begins, to = replay_start(*args, first), offsets_of(json.loads(end))
+        return json.dumps(nested({p: min(begins.get(p, 0), n) for p, n in to.items()}))
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        """The same share of what remains of every partition."""
+        at, to = offsets_of(json.loads(start or "{}")), offsets_of(json.loads(end))
+        begins = {p: min(at.get(p, 0), n) for p, n in to.items()}
+        left = sum(n - begins[p] for p, n in to.items())
+        share = max(1, int(self._max_messages * fraction)) / left if left else 1
+        if share >= 1:
+            return end
+        cut = {p: min(n, begins[p] + math.ceil((n - begins[p]) * share)) for p, n in to.items()}
+        return end if cut == to else json.dumps(nested(cut))
 
     # -- before a batch ----------------------------------------------------------------------------
 
@@ -268,12 +295,3 @@ class OpenedKafka(OpenedSource):
         if failure is not None and not self._group_failed:
             log.warning("offsets cannot be committed to the group %s: %s", self._source.group, failure)
         self._group_failed = failure is not None
-
-
-def gone_text(gone: list[tuple[Partition, int, int]]) -> str:
-    """The first few ranges of missing offsets as text; offsets inclusive."""
-    parts = [
-        f"topic {topic}, partition {partition}: offsets {start} to {upto - 1}"
-        for (topic, partition), start, upto in gone[:5]
-    ]
-    return "; ".join(parts) + (f"; and {len(gone) - 5} partitions more" if len(gone) > 5 else "")

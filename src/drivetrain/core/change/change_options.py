@@ -20,13 +20,15 @@ class ChangeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     With `discards`, removed fragments do not process the rest of their input. With `even_if_read`, it may
     change what other applications read. `drops` are processors whose state may be dropped, where it would not
-    fit otherwise. `at` is when it takes effect.
+    fit otherwise. `at` is when it takes effect. With `history_ms`, its new fragments also get the messages
+    from that time on that were before.
     """
 
     discards: bool = False
     even_if_read: bool = False
     drops: tuple[str, ...] = ()
     at: At = None
+    history_ms: int | None = None
 
 
 NO_OPTIONS: Final = ChangeOptions()

@@ -22,6 +22,7 @@ class Reached(StrEnum):
 
     PROPOSED = "proposed"
     COMPILED = "compiled"
+    HISTORY_READ = "former messages read"
     IN_FORCE = "in force"
     RESUMED = "resumed"
     """Another process has resumed the trial."""

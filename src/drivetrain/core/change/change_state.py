@@ -11,6 +11,7 @@ from drivetrain.api.moments import moment_text
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.handover import Handover
 from drivetrain.core.change.live_change import Outcome, Stage, TellEnd
+from drivetrain.core.change.message_history import HistoryState
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UnavailableError, UserError
 
@@ -36,7 +37,8 @@ class ChangeState(msgspec.Struct, frozen=True):
     their first batch with the version; `fragment` and `why` give the reason of a rollback. `at_ms` is the
     time of the messages at which the previous version hands over, `both` are the fragments that run both
     versions until then, and `clock_ms` is their smallest clock. `stages` is the change's history, `scaling`
-    the current or last scaling of a fragment.
+    the current or last scaling of a fragment. `history` is how far the messages from before the change were
+    read for its new fragments, if it asks for that.
     """
 
     version: int
@@ -52,6 +54,12 @@ class ChangeState(msgspec.Struct, frozen=True):
     clock_ms: int | None = None
     stages: tuple[ChangeStage, ...] = ()
     scaling: ScalingState | None = None
+    history: HistoryState | None = None
+
+    @property
+    def is_reading_history(self) -> bool:
+        """Whether the change has not begun, because messages from before it are being read."""
+        return self.history is not None and not self.history.is_over and self.outcome is None
 
     @property
     def handing_over(self) -> str | None:
@@ -72,6 +80,12 @@ def underway(state: ChangeState) -> ChangeUnderwayError:
         )
     awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
     named = f"the change to version {state.number}" if state.number else "another change"
+    if state.history is not None and state.is_reading_history:
+        return ChangeUnderwayError(
+            "another change of the application is under way",
+            got=f"{named} waits for its history: {state.history.in_words}",
+            remedy="wait until it has ended; drivetrain rollback cancels it",
+        )
     return ChangeUnderwayError(
         "another change of the application is under way",
         got=f"{named} is {state.stage}{awaited}" if state.number else f"{named} is being compiled",

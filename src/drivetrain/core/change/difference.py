@@ -39,10 +39,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from drivetrain.api.moments import moment_text
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.dropped_states import dropped_states, obstacle
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Change as LiveChangeOf
+from drivetrain.core.change.message_history import read_again, refused_histories
 from drivetrain.core.change.moves import refused_moves
 from drivetrain.core.change.subscriptions import refused_readers, with_records_carried_over
 from drivetrain.core.change.trunks import defined, definition, fits, migrates, read_by, restarting
@@ -130,9 +132,10 @@ def difference(
     moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
     if not even_if_read:
         moves = dict(moves) | refused_readers(old, new)
+    if options.history_ms is not None:
+        moves = refused_histories(old, new) | dict(moves)
     drops = dropped_states(old, new, options.drops, has_checkpoints=has_checkpoints)
-    modes = {"has_checkpoints": has_checkpoints, "discards": discards}
-    changes = _changes(old, new, moves, drops, **modes)
+    changes = _changes(old, new, moves, drops, options, has_checkpoints=has_checkpoints)
     return Difference(tuple(changes))
 
 
@@ -165,19 +168,20 @@ def _changes(
     new: GraphVersion,
     moves: Mapping[str, str],
     drops: tuple[str, ...],
+    options: ChangeOptions,
     *,
     has_checkpoints: bool,
-    discards: bool,
 ) -> Iterator[Change]:
     refusals = {id: (Fate.REFUSED, why) for id, why in moves.items()}
     refusals |= _refusals(old, new, drops, has_checkpoints=has_checkpoints) | _drops(old, new, drops)
+    again = {} if options.history_ms is None else read_again(old, new)
     for id in dict.fromkeys((*new.processors, *old.processors)):
         before, after = old.processors.get(id), new.processors.get(id)
         fate, why = refusals.get(id) or _fate(old, new, id, drops, has_checkpoints=has_checkpoints)
         was, is_now = (None if record is None else record.shown for record in (before, after))
         fragment = None if fate is Fate.REFUSED else _own_fragment(old, new, id)
         if fragment is not None:
-            fate, why = _fate_with_fragment(old, new, id, fragment, discards)
+            fate, why = _fate_with_fragment(old, new, id, fragment, options, again.get(fragment, ()))
         yield Change(id, fate, why, was, is_now, fragment)
 
 
@@ -189,14 +193,21 @@ def _own_fragment(old: GraphVersion, new: GraphVersion, id: str) -> str | None:
 
 
 def _fate_with_fragment(
-    old: GraphVersion, new: GraphVersion, id: str, fragment: str, discards: bool
+    old: GraphVersion,
+    new: GraphVersion,
+    id: str,
+    fragment: str,
+    options: ChangeOptions,
+    again: tuple[str, ...],
 ) -> tuple[Fate, str]:
     if id not in new.processors:
-        ends = "it is stopped" if discards else "it processes what it has"
+        ends = "it is stopped" if options.discards else "it processes what it has"
         return Fate.DRAINED, f"its fragment {fragment} goes: {ends}; what it has written stays"
-    if id in old.processors:
-        return Fate.STARTED, f"it moves to a fragment of its own ({fragment}), with the messages from then on"
-    return Fate.STARTED, f"it starts in a fragment of its own ({fragment}), with the messages from then on"
+    messages = "the messages from then on"
+    if again and options.history_ms is not None:
+        messages = f"the messages from {moment_text(options.history_ms)} on: {_listed(again)} is read again"
+    how = "moves to" if id in old.processors else "starts in"
+    return Fate.STARTED, f"it {how} a fragment of its own ({fragment}), with {messages}"
 
 
 def _fate(

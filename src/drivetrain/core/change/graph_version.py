@@ -86,7 +86,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     Spark's, as JSON, of the channels that these read, and of those that its new fragments read. At `at_ms`, a
     time of the messages, the version that it follows hands over to it (None: with the next batch).
     `subscriptions` are those of other applications. `drops` are the fragments that begin this version with an
-    empty state.
+    empty state. With `history_ms`, its new fragments also have the messages from that time on that were
+    before it; the running fragments `history_of` had read them.
     """
 
     application: str
@@ -104,6 +105,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     at_ms: int | None = None
     subscriptions: tuple[SubscriptionRecord, ...] = ()
     drops: tuple[str, ...] = ()
+    history_ms: int | None = None
+    history_of: tuple[str, ...] = ()
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""

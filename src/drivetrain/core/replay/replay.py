@@ -30,7 +30,7 @@ Kafka's log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -138,6 +138,43 @@ def source_time(graph: Graph, id: str) -> SourceTime | None:
     """
     times, gaps = _walk(graph, graph.nodes[id])
     return None if gaps else times
+
+
+def replay_of_way(graph: Graph, from_ms: int, sources: Iterable[str], to: str) -> Replay:
+    """How the messages of `sources` are read again from `from_ms` on for the messages of processor `to`.
+
+    Raises `ReplayError` for a source whose messages come to `to` without a timestamp.
+    """
+    found: dict[str, SourceTime] = {}
+    before = {to, *(id for id in graph.nodes if to in _behind(graph, id))}
+    for id in sources:
+        if id not in before:
+            continue
+        node = graph.nodes[id]
+        times, _ = _walk(graph, node)
+        places = tuple(place for place in times.places if place in before)
+        is_stored = is_stored_first(node.operation.stream_source)
+        if not times.places and is_stored:
+            found[id] = SourceTime((id,), by_arrival=True)
+        elif places and not _comes_untimed(graph, id, to, frozenset(places)):
+            found[id] = SourceTime(places, times.column)
+        else:
+            raise ReplayError(
+                "messages have no timestamp where a new fragment begins, so no time selects the former ones",
+                where=str(graph.nodes[to]),
+                expected=f"event time on every way from {id} to it",
+                remedy="attach to a processor after .event_time(...), or declare event_time= on the source",
+            )
+    return Replay(from_ms, found)
+
+
+def _comes_untimed(graph: Graph, id: str, to: str, places: frozenset[str]) -> bool:
+    """Whether messages of `id` can come to `to` without passing one of `places`."""
+    if id in places:
+        return False
+    if id == to:
+        return True
+    return any(_comes_untimed(graph, consumer.id, to, places) for consumer in graph.consumers(id))
 
 
 def has_event_time(graph: Graph, id: str) -> bool:

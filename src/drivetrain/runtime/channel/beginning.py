@@ -17,7 +17,12 @@ Invariants:
 1. A channel that has begun has every message of its producer's batches after the one in the file.
 2. The place where a channel begins does not change once an entry of it exists.
 
-Called by `version_changes` (begins channels), `whole_windows` and `spark.run.fragment_changes`.
+A channel whose reader also gets messages from before it has entries for those first, of another producer
+(`former_producer`): they belong to no batch of the fragment that writes the channel. Such a channel is made
+elsewhere, whole, and put in its place in one step.
+
+Called by `version_changes` (begins channels), `whole_windows`, `spark.run.fragment_changes` and
+`spark.run.message_histories`.
 """
 
 from __future__ import annotations
@@ -37,14 +42,21 @@ if TYPE_CHECKING:
 FILE: Final = "begins"
 
 
+def former_producer(fragment: str) -> str:
+    """The producer, by name, of the entries with earlier messages in a channel that a fragment writes."""
+    return f"{fragment}, before"
+
+
 class Begins(msgspec.Struct, frozen=True):
     """Where a channel begins: after batch `after` of its producer (None: not yet), -1 for its first batch.
 
-    `newest_ms` is the largest timestamp that the application had seen by then; None: it had seen none.
+    `newest_ms` is the largest timestamp of messages that the channel may lack; None: it lacks none. The first
+    `former` entries have messages of batches before that, which were read again for this channel.
     """
 
     after: int | None = None
     newest_ms: int | None = None
+    former: int = 0
 
 
 class ChannelBeginning:
@@ -84,6 +96,19 @@ class ChannelBeginning:
             return False
         begins = self.read()
         return begins is not None and begins.after in (None, newest)
+
+    def begin_with_former(self, last: int, former: int, newest_ms: int) -> None:
+        """Record that the channel has `former` entries with earlier messages, then begins after batch `last`.
+
+        The entries are there already, and the channel is not in its place yet.
+        """
+        self._file.write(msgspec.json.encode(Begins(last, newest_ms, former)))
+
+    @property
+    def former(self) -> int:
+        """How many entries have messages that were read again. Raises InputError."""
+        begins = self.read()
+        return 0 if begins is None else begins.former
 
     def begin(self, store: ChannelStore, last: int, clock_ms: int | None, newest_ms: int | None) -> None:
         """Begin the channel after the producer's batch `last` (-1: none), at its clock; once only."""

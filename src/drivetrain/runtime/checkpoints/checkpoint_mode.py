@@ -1,6 +1,7 @@
 """Whether an application takes checkpoints periodically.
 
-Called when an application is prepared, and by the application master. Imports neither pyspark nor pyarrow.
+Called when an application is submitted or prepared, and by the application master. Imports neither pyspark
+nor pyarrow.
 """
 
 from __future__ import annotations
@@ -15,6 +16,17 @@ from drivetrain.errors import ConfigError
 if TYPE_CHECKING:
     from drivetrain.config import Config
     from drivetrain.core.plan.plan import Plan
+
+
+def refuse_copies(config: Config) -> None:
+    """Raise ConfigError when checkpoints are to be copied, which a cluster does not do."""
+    if config[keys.COPY_TO] != keys.COPY_TO.default:
+        raise ConfigError(
+            "checkpoints are copied by applications that `drivetrain run` runs",
+            where=keys.COPY_TO.name,
+            got=config[keys.COPY_TO],
+            remedy="leave the key out in a cluster, and take savepoints to an object store regularly",
+        )
 
 
 def makes_checkpoints(plan: Plan, config: Config) -> bool:

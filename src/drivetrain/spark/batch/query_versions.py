@@ -71,6 +71,13 @@ class QueryVersions:
         self.newest_ms: Callable[[], int | None] = _nothing
         """The largest timestamp that messages before the fragment's next batch may have; None: unknown."""
 
+    def begin_with(self, earlier: BranchSet) -> None:
+        """Have a query that is not started begin with another set than the one it was compiled with; with
+        that of two versions it continues until another one is wanted."""
+        self.running = earlier
+        if earlier.before and earlier.number == self.wanted.number:
+            self.wanted = earlier
+
     def want(self, wanted: BranchSet) -> None:
         """Have the query switch to a set before its next batch."""
         self.wanted = wanted

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from drivetrain.errors import UserError
 from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -155,6 +156,23 @@ class OpenedSource(ABC):
     def lost(self) -> int:
         """How many messages were gone before they were read, if the user accepts that."""
         return 0
+
+    def start_again(self, from_ms: int, end: str) -> str | None:
+        """Spark's offset before every message that may be at or after `from_ms`; None: before all messages.
+
+        It is not after `end`. Raises `UserError` when some of them are gone, or the source cannot be read
+        twice.
+        """
+        raise UserError(
+            "messages that were read cannot be read again from this source",
+            where=str(from_ms),
+            expected="files, a Kafka topic, a generator, or a source that is stored first",
+            remedy="leave --history out: the new fragment then begins with the next message",
+        )
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        """The end offset of a part that begins at `start`: at most a `fraction` of a batch, up to `end`."""
+        return end
 
     def close(self) -> None:  # noqa: B027 - optional
         """Release connections; called when the query has ended. Later calls may open them again."""

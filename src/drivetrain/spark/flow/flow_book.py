@@ -12,7 +12,8 @@ clock; the wall clock only gives the age of entries that an earlier process stor
 Invariants:
 
 1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much.
-   Channels that have ended are exempt, and those whose subscriber has left or has ended.
+   Channels that have ended are exempt, and those whose subscriber has left or has ended, or has not caught up
+   yet since it began with messages from before the channel.
 2. A waiting thread returns as soon as it is asked to give up.
 3. An end of a channel is that of the fragment's newest attempt: it is replaced when a query starts.
 
@@ -30,11 +31,10 @@ from dataclasses import dataclass, field
 from drivetrain.config import Config
 from drivetrain.config.catalog import channel as keys
 from drivetrain.config.units import show_duration_ms, show_size_bytes
-from drivetrain.core.channel.channel_log import Entry, SubscriberId, TrimmedError
+from drivetrain.core.channel.channel_log import SubscriberId
 from drivetrain.core.channel.retention import Limits, Retention
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.flow.flow import (
-    REMADE,
     UNREADABLE,
     Acknowledge,
     Life,
@@ -51,9 +51,9 @@ from drivetrain.core.flow.flow_receiver import FlowReceiver
 from drivetrain.core.flow.flow_sender import FlowSender
 from drivetrain.core.plan.plan import PlannedChannel
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.channel.segments import REMADE as REMADE_FOLDER
-from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.flow.sent_entries import readable, sent_of
 
 _LOOK_S = 0.1
 
@@ -83,6 +83,8 @@ class _Producing:
     retention: Retention
     has_ended: bool = False
     """Whether the producer never waits: the log contains the final clock, or nobody reads it any more."""
+    is_catching_up: bool = False
+    """Whether the subscriber has yet to read messages from before the channel: the producer does not wait."""
     blocked_s: float | None = None
     blocked_before_s: float = 0.0
     """How long it was blocked the last time."""
@@ -147,9 +149,9 @@ class FlowBook:
         entries: list[Sent] = []
         has_ended = False
         for number in range(start, end):
-            entry = _readable(store, number)
+            entry = readable(store, number)
             has_ended = has_ended or (entry is not None and entry.clock_ms >= FINAL_CLOCK_MS)
-            sent = Sent(number, 0, 0, UNREADABLE) if entry is None else _sent(entry)
+            sent = Sent(number, 0, 0, UNREADABLE) if entry is None else sent_of(entry)
             entries.append(sent)
             age_ms = 0 if entry is None else self._age_ms(store.stored_ms(number))
             retention.added(sent.bytes, self._now_ms() - age_ms, is_barrier=sent.is_barrier)
@@ -163,7 +165,9 @@ class FlowBook:
             now_ms=self._now_ms(),
         )
         with self._news:
-            self._producing[channel.id] = _Producing(channel, store, sender, retention, has_ended)
+            made = _Producing(channel, store, sender, retention, has_ended)
+            made.is_catching_up = position < ChannelBeginning(store.uri).former
+            self._producing[channel.id] = made
 
     def appended(self, channel: str, *, last: bool = False) -> None:
         """The query has appended to the channel; `last` when nothing will follow."""
@@ -174,10 +178,10 @@ class FlowBook:
             now_ms = self._now_ms()
             for number in range(end.sender.end, end.store.length()):
                 entry = end.store.entry(number)
-                sent = _sent(entry)
+                sent = sent_of(entry)
                 end.has_ended = end.has_ended or entry.clock_ms >= FINAL_CLOCK_MS
                 end.retention.added(sent.bytes, now_ms, is_barrier=sent.is_barrier)
-                self._send(end, end.sender.appended(sent, now_ms, last=last))
+                self._send(end, end.sender.appended(sent, now_ms, last=last or end.is_catching_up))
 
     def trimmed(self, channel: str) -> None:
         """Entries of the channel were deleted."""
@@ -228,9 +232,13 @@ class FlowBook:
             for id in channels:
                 end = self._producing[id]
                 excess = end.retention.excess(end.sender.position, self._now_ms())
+                is_full = end.sender.is_full
+                end.is_catching_up = end.is_catching_up and (excess is not None or is_full)
+                if end.is_catching_up:
+                    continue
                 if excess is not None and self._fails and not end.has_ended:
                     raise self._too_much(end, excess)
-                if end.has_ended or (excess is None and not end.sender.is_full):
+                if end.has_ended or (excess is None and not is_full):
                     end.go_on(self._monotonic_s())
                     continue
                 end.blocked_s = end.blocked_s or self._monotonic_s()
@@ -341,10 +349,10 @@ class FlowBook:
             receiver, store = subscribing.receiver, subscribing.store
             with self._news:
                 wanted = receiver.wanted(message.request)
-            seen = {number: _readable(store, number) for number in wanted}  # without the lock: it reads files
+            seen = {number: readable(store, number) for number in wanted}  # without the lock: it reads files
             with self._news:
                 entries = [
-                    None if (entry := seen.get(number)) is None else _sent(entry)
+                    None if (entry := seen.get(number)) is None else sent_of(entry)
                     for number in receiver.wanted(message.request)
                 ]
                 self._answer(subscribing, receiver.requested(message.request, entries, self._now_ms()))
@@ -379,20 +387,6 @@ class FlowBook:
                 self.send(Word(end.channel.id, end.channel.producer_fragment, ack=effect.ack))
             elif isinstance(effect, ReportLoss):
                 end.losses.append(effect.loss)
-
-
-def _readable(store: ChannelStore, number: int) -> Entry | None:
-    try:
-        return store.entry(number)
-    except (MessageLossError, TrimmedError):
-        return None
-
-
-def _sent(entry: Entry) -> Sent:
-    if any(segment.path.startswith(REMADE_FOLDER) for segment in entry.segments):
-        return Sent(entry.number, entry.rows, entry.bytes, REMADE)
-    checksum = sum(segment.crc32 for segment in entry.segments) & 0xFFFFFFFF
-    return Sent(entry.number, entry.rows, entry.bytes, checksum, entry.barrier is not None)
 
 
 def _nowhere(message: Word) -> None:

@@ -28,7 +28,12 @@ from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.ingest_threads import IngestThreads
 from drivetrain.spark.channel.source import read_channel
-from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext
+from drivetrain.spark.connector.source import (
+    DEFAULT_MAX_BATCH_BYTES,
+    OpenedSource,
+    Position,
+    SourceContext,
+)
 from drivetrain.spark.prepare.source_store import Retention, first_entry, note_index
 
 
@@ -40,8 +45,16 @@ class StoredSource(OpenedSource):
     limited_by = "bytes"
 
     def __init__(
-        self, df: DataFrame, source: Items | Socket | PushSource, ingest: IngestThreads, store: ChannelStore
+        self,
+        df: DataFrame,
+        source: Items | Socket | PushSource,
+        ingest: IngestThreads,
+        store: ChannelStore,
+        column: str | None,
+        max_bytes: int,
     ) -> None:
+        self._column = column
+        self._max_bytes = max_bytes
         self.df = df
         self.bounded = source.bounded
         self._ingest = ingest
@@ -55,6 +68,28 @@ class StoredSource(OpenedSource):
         finished = known["clock"] >= FINAL_CLOCK_MS
         finished = finished or (self._ingest.finished and known["entry"] >= self._store.length())
         return Position(self._ingest.stored, self._ingest.stored if finished else None, finished)
+
+    def start_again(self, from_ms: int, end: str) -> str | None:
+        """Before the first entry that can have a message of that time; raises `ReplayError` if it is gone."""
+        store = ChannelStore(self._store.uri)  # listed again: others trim it
+        first = first_entry(store, from_ms, self._column, store.uri)
+        return self._before(store, min(first, json.loads(end)["entry"]))
+
+    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+        """Some entries."""
+        store, last = ChannelStore(self._store.uri), json.loads(end)["entry"]
+        number = json.loads(start)["entry"] if start else store.start()
+        most, size = int(self._max_bytes * fraction), 0
+        while number < last and (not size or size < most):
+            size += max(1, store.entry(number).bytes)
+            number += 1
+        return end if number >= last else self._before(store, number)
+
+    @staticmethod
+    def _before(store: ChannelStore, number: int) -> str:
+        """The offset before an entry."""
+        clock_ms = store.entry(number - 1).clock_ms if number > store.start() else NO_CLOCK_MS
+        return json.dumps({"entry": number, "clock": clock_ms, "life": 0})
 
 
 class Storing(Protocol):
@@ -130,9 +165,10 @@ def open_stored(
         limits = dataclasses.replace(limits, rows=min(most, limits.rows))
     rows = Ingest(store, to_arrow_schema(data, timezone="UTC"), limits=limits, index=index)
     ingest = IngestThreads(rows, feed)
+    most_bytes = int(options.get("maxBytes", 0)) or DEFAULT_MAX_BATCH_BYTES
     df = read_channel(context.spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
-    return StoredInput(StoredSource(df, source, ingest, reader), ingest, reader, kept)
+    return StoredInput(StoredSource(df, source, ingest, reader, column, most_bytes), ingest, reader, kept)
 
 
 def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:

@@ -37,7 +37,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -51,12 +50,13 @@ from drivetrain.errors import UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import LossRecord, loss_record, record
-from drivetrain.runtime.channel.segments import REMADE, MessageLossError, verified
+from drivetrain.runtime.channel.segments import REMADE, MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.state_partitions import is_division
 from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end
+from drivetrain.spark.repair.damage import Damage, rebuilt_up_to_the_beginning, unreadable
 from drivetrain.spark.repair.outside_damage import outside_channel, repaired_by_producer
 from drivetrain.spark.repair.rerun_batch import BatchAgain, LostForGoodError
 from drivetrain.spark.repair.steps import Steps
@@ -69,16 +69,6 @@ ContextOf: TypeAlias = Callable[[str, int], CompileContext]
 
 _SETTLE_S = 5.0
 """How long a producer may take from its last entry until Spark has committed the batch."""
-
-
-@dataclass(frozen=True)
-class Damage:
-    """An entry that cannot be read whole: `bad` of its segments, or the entry itself (None)."""
-
-    number: int
-    entry: Entry | None
-    bad: tuple[Segment, ...]
-    defect: str
 
 
 class Repair:
@@ -194,7 +184,11 @@ class Repair:
         channel = self._channel(id)
         if channel is None:
             raise self._for_good(id, damage, "a source's store: the source cannot be asked twice")
-        if entry.batch_id == NO_BATCH or (damage.entry is None and self._only_clock(store, entry)):
+        if (
+            self._is_beginning(id, store, damage)
+            or entry.batch_id == NO_BATCH
+            or (damage.entry is None and self._only_clock(store, entry))
+        ):
             return []
         own = self._context.rundir.fragment(channel.producer_fragment) / "checkpoint"
         if is_division(own, entry.batch_id):
@@ -222,6 +216,13 @@ class Repair:
                 raise
             except UserError as error:
                 raise self._for_good(id, damage, str(error)) from error
+
+    def _is_beginning(self, id: str, store: ChannelStore, damage: Damage) -> bool:
+        """Whether an entry only begins a channel, after messages from before it."""
+        former = ChannelBeginning(store.uri).former
+        if damage.number < former:
+            raise self._for_good(id, damage, "messages from before the channel, which no batch has written")
+        return bool(former) and damage.number == former
 
     def _only_clock(self, store: ChannelStore, entry: Entry) -> bool:
         """Whether a rebuilt entry can only have moved the clock: the entry before has the same batch."""
@@ -255,7 +256,7 @@ class Repair:
             except (TrimmedError, MessageLossError) as error:
                 found.append(Damage(number, None, (), error.got or "the file is missing"))
                 continue
-            bad = {s: defect for s in entry.segments if (defect := _unreadable(store, s)) is not None}
+            bad = {s: defect for s in entry.segments if (defect := unreadable(store, s)) is not None}
             if bad:
                 segment, defect = next(iter(bad.items()))
                 found.append(Damage(number, entry, tuple(bad), f"{segment.path}: {defect}"))
@@ -298,10 +299,13 @@ class Repair:
     def _rebuilt(self, id: str, store: ChannelStore, numbers: list[int]) -> Steps[dict[int, Entry]]:
         """Lost entries, derived from their neighbours: without segments, with the clock before them."""
         channel = self._channel(id)
-        made: dict[int, Entry] = {}
+        made = rebuilt_up_to_the_beginning(store, numbers)
+        numbers = [number for number in numbers if number not in made]
         for _, grouped in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
             run = [number for _, number in grouped]
-            before = self._neighbour(id, store, run[0] - 1) if run[0] else None
+            before = made.get(run[0] - 1)
+            if before is None and run[0]:
+                before = self._neighbour(id, store, run[0] - 1)
             if channel is not None and run[-1] >= max(store.numbers(), default=-1):
                 yield from self._settled(channel)
             is_last = run[-1] >= max(store.numbers(), default=-1)
@@ -389,12 +393,3 @@ class Repair:
             remedy="restore the file from a backup, or start over with --fresh, or continue without these "
             'messages with --set run.delivery="at most once"',
         )
-
-
-def _unreadable(store: ChannelStore, segment: Segment) -> str | None:
-    """The damage of a segment file; None if the file can be read."""
-    try:
-        verified(store.files, segment)
-    except MessageLossError as error:
-        return error.got or error.what
-    return None

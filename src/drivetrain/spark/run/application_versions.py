@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.batch.fragment_query import FragmentQuery
-    from drivetrain.spark.batch.query_engine import QueryEngine
+    from drivetrain.spark.batch.query_engine import CompiledBranches, QueryEngine
     from drivetrain.spark.connector.sink import SinkWriter
     from drivetrain.spark.prepare.opened_sinks import OpenSinks
     from drivetrain.spark.prepare.trunk import Trunk
@@ -220,9 +220,7 @@ class ApplicationVersions:
         if last is not None and (last.version, last.before) != (number, 0):
             earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
-                query.versions.running = earlier
-                if earlier.is_of(number, last.before):
-                    query.versions.want(earlier)  # until its clock is past the time
+                query.versions.begin_with(earlier)
                 query.changes.go_over(earlier)
 
     def newest_of(self, fragment: str) -> int | None:
@@ -232,16 +230,31 @@ class ApplicationVersions:
         return newest_known_ms(self.rundir, self.in_force.record, fragment)
 
     def _settle(self, noted: BatchVersions, query: MicroBatchQuery) -> None:
-        """Note that the next batch runs both versions, if one hands over and the query has begun none since.
+        """Note that the next batch runs the version in force, if that was recorded while the query was held.
+
+        That is so if one hands over to it, or if it gave new fragments the messages before it. The query has
+        begun no batch since.
 
         Spark may have planned it before. It has not begun with the version before: when the version was
         recorded, all batches that had begun were committed. Raises InputError when a version is damaged.
         """
         record, newest = self.in_force.record, noted.newest_since()
-        if record.at_ms is None or newest is None or newest.version >= record.number:
+        if newest is None or newest.version >= record.number:
             return
-        if query.fragment.id in touched(self.handing_over(record), record):
-            noted.note(committed(query.checkpoint) + 1, record.number, record.follows)
+        following = committed(query.checkpoint) + 1
+        if self.was_held(query.fragment.id, newest.version):
+            noted.note(following, record.number)
+        elif record.at_ms is not None and query.fragment.id in touched(self.handing_over(record), record):
+            noted.note(following, record.number, record.follows)
+
+    def was_held(self, fragment: str, number: int) -> bool:
+        """Whether a version after version `number` was recorded while the fragment was held, at its history.
+
+        Then no batch has begun with version `number` that is not committed, whatever Spark has planned.
+        """
+        stored, last = self._versions, self.in_force.record.number
+        later = [stored.version(n) for n in stored.numbers() if number < n <= last]
+        return any(fragment in v.history_of and not stored.is_rolled_back(v.number) for v in later)
 
     def _earlier(self, noted: Since, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
         """The set of another version than the query's own, if it can begin with it and it is different."""
@@ -289,10 +302,12 @@ class ApplicationVersions:
         made = self.branch_set(two, query)
         return dataclasses.replace(made, before=before.record.number, alone=alone)
 
-    def trunk(self, version: LoadedVersion, fragment: Fragment, aside: Path) -> Trunk:
-        """A version's trunk for a query in another directory; raises the error of what Spark refuses."""
+    def compiled_aside(
+        self, context: CompileContext, fragment: Fragment, aside: Path
+    ) -> tuple[Trunk, CompiledBranches]:
+        """A trunk with its branches, for a query in another directory; raises what Spark refuses."""
         with self._compiling:
-            return self._execution.engine.compile(version.context, fragment, aside)[0]
+            return self._execution.engine.compile(context, fragment, aside)
 
     def branch_set(
         self, version: LoadedVersion, query: MicroBatchQuery, trunk: Trunk | None = None
@@ -380,9 +395,7 @@ def _channels(plan: Plan) -> set[str]:
 
 def _same_processors(one: GraphVersion, other: GraphVersion) -> set[str]:
     """The processors that both versions define alike, whatever they read from."""
-    found = set()
-    for id in one.processors.keys() & other.processors.keys():
-        a, b = one.processors[id], other.processors[id]
-        if (a.shown, a.fingerprint) == (b.shown, b.fingerprint):
-            found.add(id)
-    return found
+    pairs = (
+        (id, one.processors[id], other.processors[id]) for id in one.processors.keys() & other.processors
+    )
+    return {id for id, a, b in pairs if (a.shown, a.fingerprint) == (b.shown, b.fingerprint)}

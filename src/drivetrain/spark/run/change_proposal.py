@@ -27,6 +27,7 @@ from drivetrain.core.change.dropped_states import dropped_states, require_states
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
+from drivetrain.core.change.message_history import require_histories
 from drivetrain.core.change.subscriptions import carried_over, refuse_checkpoints, refuse_read
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.prepare.compile_context import CompileContext
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+    from drivetrain.spark.run.history_reader import HistoryReader
 
 
 Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
@@ -74,9 +76,10 @@ class Proposal:
     """A change that was checked and compiled.
 
     `sets` are the branches of fragments that switch, `queries` the fragments that start, by id. `at` is when
-    it takes effect, `window_sizes` (ms) are those of the windows before what changes. `taken` is set when the
-    version is in force for every fragment or could not be recorded; `refused` is the reason why its time is
-    no longer valid.
+    it takes effect, `window_sizes` (ms) are those of the windows before what changes. `histories` read the
+    messages from before it for its new fragments. `taken` is set when the version is in force for every
+    fragment or could not be recorded; `refused` is the reason why its time is no longer valid, or its history
+    cannot be read.
     """
 
     loaded: LoadedVersion
@@ -87,6 +90,7 @@ class Proposal:
     queries: Mapping[str, FragmentQuery] = field(default_factory=dict)
     at: At = None
     window_sizes: frozenset[int] = frozenset()
+    histories: tuple[HistoryReader, ...] = ()
     taken: threading.Event = field(default_factory=threading.Event)
     refused: list[DrivetrainError] = field(default_factory=list)
 
@@ -114,7 +118,7 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    require_states(before.record, options.drops)
+    _require_possible(before.record, record, options)
     if not options.even_if_read:
         refuse_read(before.record, record)
     taken = msgspec.structs.replace(options, even_if_read=True)  # what others read was looked at
@@ -151,6 +155,11 @@ def checked(
         return _at_a_time(versions, drivers, loaded, change, asked, options.at)
     sets, queries = _compiled(versions, drivers, loaded, change, start)
     return Proposal(_with_schemas(loaded, change), change, asked.made_how, asked.code, sets, queries)
+
+
+def _require_possible(before: GraphVersion, record: GraphVersion, options: ChangeOptions) -> None:
+    require_states(before, options.drops)
+    require_histories(before, record, options)
 
 
 def _with_schemas(loaded: LoadedVersion, change: Change) -> LoadedVersion:

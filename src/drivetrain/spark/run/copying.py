@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.api.sources import is_stored_first
 from drivetrain.config.catalog import checkpoint as keys
 from drivetrain.errors import ConfigError, DrivetrainError
+from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
 
 if TYPE_CHECKING:
@@ -34,12 +35,7 @@ def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | N
     if config[keys.COPY_TO] == keys.COPY_TO.default:
         return
     if copies is None:
-        raise ConfigError(
-            "checkpoints are copied by applications that `drivetrain run` runs",
-            where=keys.COPY_TO.name,
-            got=config[keys.COPY_TO],
-            remedy="leave the key out in a cluster, and take savepoints to an object store regularly",
-        )
+        refuse_copies(config)
     stored = [node.id for node in graph.nodes.values() if is_stored_first(node.operation.stream_source)]
     if stored:
         raise ConfigError(

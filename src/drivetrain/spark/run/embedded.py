@@ -61,7 +61,7 @@ from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.outside_repairs import OutsideRepairs
 from drivetrain.spark.run.preparing import finish, look_at, prepare
-from drivetrain.spark.run.recovery import Recovering, Recovery, Underway
+from drivetrain.spark.run.recovery import Recovering, Recovery, Stepping, SteppingThread, Underway
 from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
@@ -229,10 +229,11 @@ def assembled(
     listener: RunListener,
     thread: ActorThread,
     begin: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
+    read: Callable[[str, Steps[None]], Stepping] = SteppingThread,
 ) -> EmbeddedLoop:
     """The loop that runs a prepared application, not started yet; its actors are in `thread`.
 
-    `begin` starts the recovery of a fragment.
+    `begin` starts the recovery of a fragment, `read` has messages from before a change read again.
     """
     plan, rundir, config = execution.plan, execution.rundir, execution.context.config
     clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
@@ -251,7 +252,7 @@ def assembled(
 
     drivers = {id: drive(query) for id, query in queries.items()}
     fragments = FragmentChanges(execution, drivers, drive, clock, checkpoints)
-    changes = LiveChanges(execution, drivers, fragments)
+    changes = LiveChanges(execution, drivers, fragments, read)
     notices.extend(notices_of_changed(execution.versions))
     outside = OutsideRepairs(drivers, recovery), StoppedProducers(execution, drivers)
     return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes, *outside)

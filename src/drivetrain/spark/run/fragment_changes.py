@@ -269,13 +269,13 @@ class FragmentChanges:
         if begins is None or producer is None:
             self._unbegun.discard((id, channel))
             return
-        if begins.after is not None:
+        driver = self._drivers.get(producer)
+        if driver is not None and (begins.after is None or begins.former):
+            end_unbegun(driver, channel, uri)
+        has_switched = driver is None or driver.is_finished or channel in driver.query.branches.stores
+        if begins.after is not None and (has_switched or not begins.former):
             self._unbegun.discard((id, channel))
             self._tell_beginning(id)
-            return
-        driver = self._drivers.get(producer)
-        if driver is not None:
-            end_unbegun(driver, channel, uri)
 
     def _tell_beginning(self, id: str) -> None:
         try:

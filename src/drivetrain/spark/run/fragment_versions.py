@@ -52,7 +52,7 @@ def end_unbegun(driver: FragmentDriver, channel: str, uri: str) -> None:
     if not driver.is_finished or channel in driver.query.branches.stores:
         return
     begins = ChannelBeginning(uri).read()
-    if begins is None or begins.after is not None:
+    if begins is None:
         return
     store = ChannelStore(uri, fragment=driver.fragment)
     ChannelBeginning(uri).begin(store, driver.query.batch_id, FINAL_CLOCK_MS, None)

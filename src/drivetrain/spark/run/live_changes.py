@@ -23,39 +23,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from drivetrain.core.change import live_change as trial
 from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
 from drivetrain.core.change.handover_places import HandoverError
-from drivetrain.core.change.live_change import (
-    BatchBegan,
-    BatchCommitted,
-    BatchFailed,
-    Change,
-    ChangeGivenUp,
-    ChangeProposed,
-    ChangeResumed,
-    Effect,
-    Event,
-    FragmentEnded,
-    LetLeave,
-    LiveChange,
-    Outcome,
-    OutcomeRecorded,
-    RecordingFailed,
-    RecordOutcome,
-    RecordVersion,
-    Stage,
-    StartFragment,
-    TellEnd,
-    UseVersion,
-    VersionRecorded,
-)
+from drivetrain.core.change.live_change import Change, LiveChange, Outcome, Stage
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.change_history import ChangeHistory
@@ -63,6 +41,8 @@ from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import first_batch, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
+from drivetrain.spark.run.message_histories import HistoryError, MessageHistories
+from drivetrain.spark.run.recovery import SteppingThread
 from drivetrain.spark.run.scaling import Scaling
 from drivetrain.spark.run.starting_fragments import started
 from drivetrain.spark.run.wanted_versions import WantedVersions
@@ -71,10 +51,12 @@ from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 if TYPE_CHECKING:
     from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
     from drivetrain.spark.batch.query_versions import QueryVersions
+    from drivetrain.spark.repair.steps import Steps
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_changes import FragmentChanges
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+    from drivetrain.spark.run.recovery import Stepping
 
 
 _LOOK_S: Final = 0.1  # how often a thread that waits for the loop checks whether the run has ended
@@ -84,7 +66,11 @@ class LiveChanges:
     """The changes of the application `execution`, whose fragments `drivers` drive, by id."""
 
     def __init__(
-        self, execution: Execution, drivers: Mapping[str, FragmentDriver], fragments: FragmentChanges
+        self,
+        execution: Execution,
+        drivers: Mapping[str, FragmentDriver],
+        fragments: FragmentChanges,
+        begin: Callable[[str, Steps[None]], Stepping] = SteppingThread,
     ) -> None:
         assert execution.versions is not None, "an application that cannot change"
         self.versions: Final[ApplicationVersions] = execution.versions
@@ -100,6 +86,7 @@ class LiveChanges:
         self._handovers: Final = Handovers(self.versions, drivers)
         self._wanted: Final = WantedVersions(self.versions, drivers, self._handovers)
         self._history: Final = ChangeHistory(execution.rundir.versions, self.versions.notices)
+        self._histories: Final = MessageHistories(execution, drivers, begin)
         self.scaling: Final = Scaling(execution, drivers, self._reserved)
         self._given_up: int | None = None
         self._is_over = False
@@ -111,7 +98,8 @@ class LiveChanges:
     def state(self) -> ChangeState:
         """The state of the change; may be one step old."""
         state, handover = self._state, self._handovers.handover
-        state = msgspec.structs.replace(state, stages=self._history.stages, scaling=self.scaling.state)
+        more = {"scaling": self.scaling.state, "history": self._histories.state}
+        state = msgspec.structs.replace(state, stages=self._history.stages, **more)
         if handover is None or handover.number != state.version:
             return state
         both, clock_ms = self._handovers.both, self._handovers.clock_ms
@@ -131,11 +119,13 @@ class LiveChanges:
             with self._history.begun():
                 made = checked(self.versions, self._drivers, asked, start=partial(started, self._execution))
                 self._withdrawn.refuse(made.loaded.sinks)
+                made = self._histories.prepared(made, asked.options.history_ms)
         except BaseException:
             self._reserved.release()
             raise
         self._state = ChangeState(made.change.before, Stage.PROPOSED, made.change.number, made.change.before)
         self._history.reach(Reached.COMPILED)
+        self._histories.start(made)
         self._proposal = made
         return made.change.number
 
@@ -161,11 +151,12 @@ class LiveChanges:
     def wait_taken(self, number: int) -> None:
         """Wait until the loop has adopted a proposed change: then no batch begins with the previous version.
 
-        Raises UnavailableError when the run ends first, and HandoverError when its time is no longer valid.
+        A change whose history is read first is not waited for: that may take hours. Raises UnavailableError
+        when the run ends first, and HandoverError when its time is no longer valid.
         """
         proposal = self._proposal
-        if proposal is None or proposal.change.number != number:
-            return  # it has ended already
+        if proposal is None or proposal.change.number != number or proposal.histories:
+            return  # it has ended already, or will take long
         while not proposal.taken.wait(_LOOK_S):
             if self._is_over and not proposal.taken.is_set():
                 raise UnavailableError(
@@ -176,8 +167,12 @@ class LiveChanges:
             raise refused
 
     def give_up(self, number: int) -> None:
-        """Roll back a version that is on trial; raises UserError if none is."""
-        require_on_trial(self.state, number)
+        """Roll back a version that is on trial, or whose history is read; raises UserError if none is."""
+        state = self.state
+        if state.is_reading_history and state.number == number:
+            self._histories.give_up("before its history was read")
+            return
+        require_on_trial(state, number)
         self._given_up = number
 
     # -- for the thread that polls -----------------------------------------------------------------------
@@ -197,7 +192,7 @@ class LiveChanges:
             if self._handovers.handover is None:
                 self._history.resume(record.number)
             self._reserved.acquire()
-            self._take(ChangeResumed(change))
+            self._take(trial.ChangeResumed(change))
         self._see_to_versions()
 
     def step(self) -> None:
@@ -222,27 +217,33 @@ class LiveChanges:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a fragment has yet to leave: until then the application has not finished."""
-        return self._fragments.is_busy
+        """Whether a fragment has yet to leave, or to start: until then the application has not finished."""
+        return self._fragments.is_busy or self._histories.is_reading
 
     def _take_up(self, proposal: Proposal) -> None:
         try:
-            with self._handovers.paused(proposal) as ready:
+            with (
+                self._handovers.paused(proposal) as timed,
+                self._histories.completed(timed) as ready,
+            ):
                 if ready is None:
-                    return  # batches of affected fragments have not ended yet
+                    return  # its history is not read, or batches of affected fragments have not ended yet
+                if ready.histories:
+                    self._history.reach(Reached.HISTORY_READ)
                 self._proposal = ready
-                self._take(ChangeProposed(ready.change))
+                self._take(trial.ChangeProposed(ready.change))
                 self._see_to_versions()
-        except (HandoverError, UnavailableError) as error:
+        except (HandoverError, HistoryError, UnavailableError) as error:
             if self._core.stage is not Stage.IDLE:
                 raise
             proposal.refused.append(error)
-            self._end(TellEnd(proposal.change, Outcome.REFUSED, None, str(error)))
+            self._end(trial.TellEnd(proposal.change, Outcome.REFUSED, None, str(error)))
         proposal.taken.set()
 
     def close(self) -> None:
         """The run ends: further changes are refused."""
         self._is_over = True
+        self._histories.close()
 
     def goes_back(self, driver: FragmentDriver, error: BaseException) -> bool:
         """Whether a fragment failed because of a version that is or was on trial, or that was replaced.
@@ -277,8 +278,8 @@ class LiveChanges:
         if not self._can_load(change.before):
             return False
         if began is not None:
-            self._take(BatchBegan(fragment, began))
-        self._take(BatchFailed(fragment, why_it_failed(error)))
+            self._take(trial.BatchBegan(fragment, began))
+        self._take(trial.BatchFailed(fragment, why_it_failed(error)))
         return True
 
     def _can_load(self, number: int) -> bool:
@@ -294,7 +295,7 @@ class LiveChanges:
         if change is None or number != change.number or self._core.stage is not Stage.ON_TRIAL:
             return
         if self._can_load(change.before):
-            self._take(ChangeGivenUp("the change was cancelled"))
+            self._take(trial.ChangeGivenUp("the change was cancelled"))
 
     def _look(self) -> None:
         change = self._core.change
@@ -305,13 +306,13 @@ class LiveChanges:
             first = first_batch(driver, change.number)
             if first is not None:
                 began, is_committed = first
-                self._take(BatchBegan(fragment, began))
+                self._take(trial.BatchBegan(fragment, began))
                 self._history.reach(Reached.BEGUN, fragment)
                 if self._has_shown(fragment, is_committed=is_committed):
                     self._history.reach(Reached.SHOWN, fragment)
-                    self._take(BatchCommitted(fragment))
+                    self._take(trial.BatchCommitted(fragment))
             elif driver.is_finished or fragment in self._handovers.proven:
-                self._take(FragmentEnded(fragment))
+                self._take(trial.FragmentEnded(fragment))
 
     def _has_shown(self, fragment: str, *, is_committed: bool) -> bool:
         """Whether a fragment has committed a batch that shows whether the version on trial works."""
@@ -325,7 +326,7 @@ class LiveChanges:
 
     # -- effects -----------------------------------------------------------------------------------------
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: trial.Event) -> None:
         effects, change = self._core.step(event), self._core.change
         if change is not None:
             self._show(self._core.stage, change, self._core.awaited)
@@ -336,20 +337,20 @@ class LiveChanges:
         number = self.versions.in_force.record.number
         self._state = ChangeState(number, stage, change.number, change.before, awaited)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: trial.Effect) -> None:
         match effect:
-            case RecordVersion():
+            case trial.RecordVersion():
                 self._record_version()
-            case UseVersion(fragment, number):
+            case trial.UseVersion(fragment, number):
                 self._wanted.want(fragment, number)
-            case StartFragment(fragment):
+            case trial.StartFragment(fragment):
                 assert self._proposal is not None
                 self._fragments.start(self._proposal.queries[fragment])
-            case LetLeave(fragment, goes_back):
+            case trial.LetLeave(fragment, goes_back):
                 self._wanted.forget(fragment)
                 assert self._ended is not None
                 self._fragments.let_leave(fragment, self._ended, goes_back=goes_back)
-            case RecordOutcome(change, outcome, fragment, why):
+            case trial.RecordOutcome(change, outcome, fragment, why):
                 reached(CrashPoint.BEFORE_OUTCOME)
                 if outcome is Outcome.ROLLED_BACK:
                     self._withdrawn.note(change, fragment, why)
@@ -360,11 +361,11 @@ class LiveChanges:
                     self._fragments.note_done(change)
                 self._ended = change
                 reached(CrashPoint.AFTER_OUTCOME)
-                self._take(OutcomeRecorded())
-            case TellEnd() as ended:
+                self._take(trial.OutcomeRecorded())
+            case trial.TellEnd() as ended:
                 self._end(ended)
 
-    def _end(self, ended: TellEnd) -> None:
+    def _end(self, ended: trial.TellEnd) -> None:
         number, change = self.versions.in_force.record.number, ended.change
         if ended.outcome is Outcome.ROLLED_BACK:
             self._fragments.go_back()
@@ -384,7 +385,7 @@ class LiveChanges:
                 proposal.loaded.record, proposal.made_how, proposal.code
             )
         except DrivetrainError as error:
-            self._take(RecordingFailed(str(error)))
+            self._take(trial.RecordingFailed(str(error)))
             return
         reached(CrashPoint.AFTER_VERSION)
         self.versions.recorded(proposal.loaded, record)
@@ -395,4 +396,4 @@ class LiveChanges:
         if record.at_ms is not None:
             self._handovers.begin(record, proposal.change.touched)
         self.versions.notices.extend(begun_notices(record, proposal.change, proposal.loaded.context))
-        self._take(VersionRecorded())
+        self._take(trial.VersionRecorded())

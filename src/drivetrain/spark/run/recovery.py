@@ -25,14 +25,14 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias
 
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.prepare.source_clock import PartitionsChangedError
 from drivetrain.spark.repair.repair import Repair
-from drivetrain.spark.repair.steps import Steps, wait_done
+from drivetrain.spark.repair.steps import Steps, T, wait_done
 from drivetrain.spark.run.execution import Execution
 
 Recoverable: TypeAlias = MessageLossError | PartitionsChangedError
@@ -115,6 +115,22 @@ class Recovery:
         return successor
 
 
+class Stepping(Protocol):
+    """Work in steps that is under way, for callers that must not block."""
+
+    def is_alive(self) -> bool:
+        """Whether it is still under way."""
+        ...
+
+    def result(self) -> None:
+        """Return once it has ended; raises its error."""
+        ...
+
+    def give_up(self) -> None:
+        """Stop it, and wait for that."""
+        ...
+
+
 class Underway(Protocol):
     """The recovery of one fragment, already running, for callers that must not block."""
 
@@ -130,15 +146,15 @@ class Underway(Protocol):
         """Stop it, and wait for that; the next run completes it."""
 
 
-class Recovering(threading.Thread):
-    """A recovery in its own thread, which starts at once."""
+class SteppingThread(threading.Thread, Generic[T]):
+    """Steps in their own thread, which starts at once."""
 
-    def __init__(self, fragment: str, steps: Steps[FragmentQuery]) -> None:
+    def __init__(self, fragment: str, steps: Steps[T]) -> None:
         super().__init__(name=f"recovering-{fragment}", daemon=True)
         self._fragment = fragment
         self._steps = steps
         self._given_up = threading.Event()
-        self._successor: FragmentQuery | None = None
+        self._successor: T | None = None
         self._error: BaseException | None = None
         self.start()
 
@@ -149,14 +165,22 @@ class Recovering(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - raised by `successor`
             self._error = error
 
-    def successor(self) -> FragmentQuery:
-        """The next query of the fragment, once the thread has ended. Raises the recovery's error."""
+    def result(self) -> None:
+        """Return once the thread has ended; raises the error of a step."""
         if self._error is not None:
             raise self._error
-        assert self._successor is not None, "the recovery has not ended"
-        return self._successor
 
     def give_up(self) -> None:
-        """Stop the recovery, and wait for that; the next run completes it."""
+        """Stop the steps, and wait for that; the next run completes what they do."""
         self._given_up.set()
         self.join()
+
+
+class Recovering(SteppingThread[FragmentQuery]):
+    """A recovery in its own thread, which starts at once."""
+
+    def successor(self) -> FragmentQuery:
+        """The next query of the fragment, once the thread has ended. Raises the recovery's error."""
+        self.result()
+        assert self._successor is not None, "the recovery has not ended"
+        return self._successor

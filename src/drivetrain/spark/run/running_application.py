@@ -28,6 +28,7 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import time_given
+from drivetrain.core.change.message_history import history_given
 from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState, require_scaled
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
@@ -150,6 +151,7 @@ class RunningApplication:
         discard: bool = False,
         even_if_read: bool = False,
         drop_state: Iterable[str] = (),
+        history: str | int | datetime | None = None,
     ) -> int:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
@@ -161,22 +163,31 @@ class RunningApplication:
         when the change has not ended `timeout` after its compilation; the change then continues. A removed
         fragment processes the rest of its input, unless with `discard`. Streams that other applications read
         stay as they are, unless with `even_if_read`. The processors in `drop_state` may begin with an empty
-        state, if theirs does not fit.
+        state, if theirs does not fit. With `history`, a moment, new fragments also get the messages from that
+        time on that were before.
 
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
-        drops = tuple(drop_state)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops, at=time_given(at))
+        drops, from_ms = tuple(drop_state), history_given(history)
+        options = ChangeOptions(discard, even_if_read, drops, time_given(at), from_ms)
         return self._changed(timeout, lambda changes: _propose_application(changes, application, options))
 
-    def attach(self, attach: Attach, to: str, timeout: str = DEFAULT_TIMEOUT) -> int:
+    def attach(
+        self,
+        attach: Attach,
+        to: str,
+        timeout: str = DEFAULT_TIMEOUT,
+        *,
+        history: str | int | datetime | None = None,
+    ) -> int:
         """Add what `attach(stream)` adds after processor `to`; waits and raises as `update`.
 
         >>> def watched(running: RunningApplication) -> int:
         ...     return running.attach(lambda sales: sales.sink(sinks.console()), to="sales")
         """
-        return self._edited(timeout, lambda graph: attached(graph, to, attach))
+        options = ChangeOptions(history_ms=history_given(history))
+        return self._edited(timeout, lambda graph: attached(graph, to, attach), options)
 
     def remove(self, processor: str, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False) -> int:
         """Remove a processor with everything that reads from it; waits and raises as `update`.

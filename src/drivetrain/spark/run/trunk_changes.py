@@ -121,6 +121,8 @@ def first_context(versions: ApplicationVersions, fragment: str) -> CompileContex
     try:
         if number not in stored.numbers() or stored.is_rolled_back(number):
             return None
+        if versions.was_held(fragment, number):
+            return None  # it was planned, and not begun
         record = stored.version(number)
         if fragment not in record.fragments or has_same_trunk(record, own, fragment):
             return None
@@ -144,7 +146,7 @@ def check_trunk(
         before = query.plan.graph.nodes[fragment.stateful]
         require_same_version(loaded.plan.graph.nodes[fragment.stateful], before)
     with tempfile.TemporaryDirectory(prefix="drivetrain-trunk-") as place:
-        trunk = versions.trunk(loaded, fragment, Path(place))
+        trunk, _ = versions.compiled_aside(loaded.context, fragment, Path(place))
         try:
             if is_dropped:
                 _refuse_other_inputs(loaded, fragment, query.trunk, trunk)

@@ -103,7 +103,7 @@ def test_how_far_it_is_counts_to_the_end_and_no_further() -> None:
     source = Kafka(bootstrap="b:1", topics=("t",), end=Place(word="latest"))
     context = SourceContext(cast(SparkSession, None), "nowhere", "app", "source")
     rows = cast(DataFrame, None)
-    watch = OpenedKafka(source, Topics({}).admin, places, context, None, rows, is_partitioned=True)
+    watch = OpenedKafka(source, Topics({}).admin, places, context, None, rows, 10, is_partitioned=True)
     assert watch.position(None) == watch.position('{"t":{"0":10,"1":0}}')
     assert watch.position(None) == Position(0, 10, finished=False)
     assert watch.position('{"t":{"0":15,"1":9}}').done == 5

@@ -1,0 +1,304 @@
+"""Messages from before a change, for its new fragments: the shell around `history_reader`.
+
+Problem: reading a month of messages takes long. Meanwhile the application runs on with its version, may be
+stopped or killed, and may change its mind. When all is read, the new version has to come into force exactly
+where reading has ended.
+
+Design: a change with a history is compiled first, like any other, and then waits here. One reader for each
+running fragment that writes a new channel works in a thread of its own. When all of them are near, these
+fragments are held between two batches, the readers read the rest, the channels are put in their places, and
+the change takes its course before the fragments continue (`completed`): the version that is recorded then
+names channels that are whole.
+
+What if we die here: until the version is recorded nothing has changed, and what was read belongs to no
+version: the next process deletes it. After that, the channels have all messages up to the batch that is named
+in them, and the fragments' next batch runs with the new version, even if Spark had planned it before
+(`application_versions`).
+
+Invariants:
+
+1. A version with a history is recorded only while the fragments that write its channels are held, at the
+   batches at which reading has ended.
+2. A fragment is held only once all readers are near.
+3. Nothing stays aside after a change has begun, or was given up.
+
+Called by `live_changes`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.change.history_pace import HistoryPace
+from drivetrain.core.change.message_history import HistoryState, histories, read_again
+from drivetrain.core.figures import show_counted
+from drivetrain.core.replay.replay import Replay, replay_of_way
+from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.runtime.leftovers import FORMER
+from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.run.history_reader import HistoryReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from drivetrain.api.graph import Graph
+    from drivetrain.core.plan.plan import PlannedChannel
+    from drivetrain.spark.repair.steps import Steps
+    from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.change_proposal import Proposal
+    from drivetrain.spark.run.execution import Execution
+    from drivetrain.spark.run.fragment_driver import FragmentDriver
+    from drivetrain.spark.run.recovery import Stepping
+
+
+_NOTICE_S: Final = 60.0
+"""How often a notice shows the progress."""
+
+
+class HistoryError(UserError):
+    """The messages from before a change cannot be read; nothing has changed."""
+
+    code = "history-failed"
+
+
+class MessageHistories:
+    """The histories of changes of `execution`, whose fragments `drivers` drive, by id.
+
+    `begin` has the steps of a reader taken.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        drivers: Mapping[str, FragmentDriver],
+        begin: Callable[[str, Steps[None]], Stepping],
+    ) -> None:
+        assert execution.versions is not None, "an application that cannot change"
+        self._versions: Final[ApplicationVersions] = execution.versions
+        self._execution: Final = execution
+        self._drivers: Final = drivers
+        self._begin: Final = begin
+        self._readers: tuple[HistoryReader, ...] = ()
+        self._stepping: list[Stepping] = []
+        self._state: HistoryState | None = None
+        self._given_up: str | None = None
+        self._noticed_s = 0.0
+
+    # -- for any thread --------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> HistoryState | None:
+        """How far the history of the current change, or the last one, was read; None without one."""
+        state, readers = self._state, self._readers
+        if state is None or state.is_over:
+            return state
+        newest = [reader.newest_ms for reader in readers if reader.newest_ms is not None]
+        until = [ms for reader in readers if (ms := self._newest_of(reader.fragment)) is not None]
+        return msgspec.structs.replace(
+            state,
+            rows=sum(reader.rows for reader in readers),
+            at_ms=min(newest, default=None),
+            until_ms=max(until, default=None),
+        )
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a change waits for its history."""
+        return bool(self._readers)
+
+    def _newest_of(self, fragment: str) -> int | None:
+        driver = self._drivers.get(fragment)
+        return None if driver is None else max(driver.query.clock.newest_ms.values(), default=None)
+
+    def prepared(self, proposal: Proposal, from_ms: int | None) -> Proposal:
+        """A proposal with the readers of its history, if it has one; raises why it cannot be read."""
+        self._state, self._given_up = None, None
+        if from_ms is None:
+            return proposal
+        loaded, before = proposal.loaded, self._versions.in_force
+        shutil.rmtree(self._aside, ignore_errors=True)
+        channels: dict[str, list[PlannedChannel]] = {}
+        for channel in histories(before.record, loaded.record):
+            planned = loaded.plan.channel(channel)
+            channels.setdefault(planned.producer_fragment, []).append(planned)
+        readers = tuple(self._reader(loaded, id, made, from_ms) for id, made in channels.items())
+        record = msgspec.structs.replace(loaded.record, history_ms=from_ms, history_of=tuple(channels))
+        return dataclasses.replace(
+            proposal, loaded=dataclasses.replace(loaded, record=record), histories=readers
+        )
+
+    def start(self, proposal: Proposal) -> None:
+        """Begin to read the history of a proposal, if it has one."""
+        from_ms = proposal.loaded.record.history_ms
+        if not proposal.histories or from_ms is None:
+            return
+        before = self._versions.in_force.record
+        self._state = HistoryState(from_ms, tuple(read_again(before, proposal.loaded.record)))
+        self._readers, self._noticed_s = proposal.histories, time.monotonic()
+        self._stepping = [self._begin(reader.fragment, reader.steps()) for reader in proposal.histories]
+        self._versions.notices.append(
+            f"version {proposal.change.number} comes into force when {self._state.in_words}"
+        )
+
+    def give_up(self, why: str) -> None:
+        """Have the history that is being read given up."""
+        self._given_up = why
+
+    # -- for the thread that polls ---------------------------------------------------------------------
+
+    @contextmanager
+    def completed(self, proposal: Proposal | None) -> Iterator[Proposal | None]:
+        """The proposal once its history is read and in its place, with what writes to it held; None before.
+
+        Raises HistoryError when it cannot be read, or was given up.
+        """
+        if proposal is None or not proposal.histories:
+            yield proposal
+            return
+        with ExitStack() as held:
+            try:
+                is_complete = self._look(held)
+                if is_complete:
+                    self._publish(proposal)
+            except BaseException:
+                self._end()
+                raise
+            try:
+                yield proposal if is_complete else None
+            finally:
+                if is_complete:
+                    self._end()
+
+    def close(self) -> None:
+        """The run ends: what is being read is given up."""
+        if self._stepping:
+            self._end()
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    @property
+    def _aside(self) -> Path:
+        return self._execution.rundir.home / FORMER
+
+    def _reader(
+        self, loaded: LoadedVersion, id: str, channels: list[PlannedChannel], from_ms: int
+    ) -> HistoryReader:
+        plan, config = loaded.plan, loaded.context.config
+        fragment = next(f for f in plan.fragments if f.id == id)
+        sources = [source for source in fragment.inputs if source in plan.graph.nodes]
+        self._refuse_other_tables(plan.graph, fragment.processors)
+        replays = [replay_of_way(plan.graph, from_ms, sources, channel.producer) for channel in channels]
+        found = {source: time for replay in replays for source, time in replay.sources.items()}
+        replay = Replay(from_ms, found)
+        context = dataclasses.replace(loaded.context.apart(), replay=replay)
+        aside = self._aside / id
+        trunk, compiled = self._versions.compiled_aside(context, fragment, aside)
+        places = [place for time in found.values() for place in time.places]
+        return HistoryReader(
+            self._execution.engine,
+            context,
+            fragment,
+            trunk,
+            compiled,
+            channels,
+            from_ms,
+            aside,
+            HistoryPace(config[run_keys.HISTORY_SHARE], config[run_keys.BATCH_TARGET]),
+            is_ordered=len(places) == len(set(places)),
+        )
+
+    @staticmethod
+    def _refuse_other_tables(graph: Graph, processors: tuple[str, ...]) -> None:
+        for id in processors:
+            for table in graph.nodes[id].inputs:
+                if getattr(graph.nodes[table].operation, "refresh_ms", None) is not None:
+                    raise HistoryError(
+                        "a table that is read again from time to time may have had other rows before",
+                        where=f"{id} reads {table}",
+                        remedy="leave --history out, or attach where the fragment does not read it",
+                    )
+
+    def _look(self, held: ExitStack) -> bool:
+        """Whether all is read, and the fragments are held there: by `held`, then."""
+        if self._given_up is not None:
+            raise HistoryError("the change was cancelled", got=self._given_up)
+        for stepping in self._stepping:
+            if not stepping.is_alive():
+                raise self._failed(stepping)
+        now_s, state = time.monotonic(), self.state
+        if now_s - self._noticed_s > _NOTICE_S and state is not None:
+            self._noticed_s = now_s
+            self._versions.notices.append(state.in_words)
+        if not all(reader.is_near for reader in self._readers):
+            return False
+        are_held = [self._hold(reader, held) for reader in self._readers]
+        return all(are_held)
+
+    def _failed(self, stepping: Stepping) -> HistoryError:
+        try:
+            stepping.result()
+        except Exception as error:
+            known = error if isinstance(error, DrivetrainError) else None
+            raise HistoryError(
+                "messages from before the change cannot be read again",
+                where=None if known is None else known.where,
+                got=str(error),
+                remedy="nothing has changed; correct the cause, or update without --history",
+            ) from error
+        raise HistoryError("reading messages again has stopped", remedy="nothing has changed; try again")
+
+    def _hold(self, reader: HistoryReader, held: ExitStack) -> bool:
+        """Keep a fragment from beginning batches; whether it is held where its reader has ended."""
+        driver = self._drivers[reader.fragment]
+        query = driver.query
+        if driver.is_recovering or not isinstance(query, MicroBatchQuery):
+            return False
+        if driver.is_finished and query.has_final_batch:
+            raise HistoryError(
+                "the fragment that writes the messages has ended, with messages of its Tasks at the end",
+                where=f"fragment {reader.fragment}",
+                remedy="run the application again with --replay-from",
+            )
+        query.is_held = True
+        if query.batch_id < query.replay_until or not query.turn.acquire(blocking=False):
+            return False
+        held.callback(query.turn.release)
+        if not query.is_committed():
+            return False
+        reader.held_at = query.batch_id
+        return reader.done_at == query.batch_id
+
+    def _publish(self, proposal: Proposal) -> None:
+        for reader in self._readers:
+            reader.publish(self._drivers[reader.fragment].query.clock_ms)
+            known = self._versions.in_force.record.processors
+            lost = {id: n for id, n in reader.dead.dead.items() if id not in known}
+            for id, count in lost.items():
+                self._versions.notices.append(
+                    f"{show_counted(count, 'former message')} failed in {id}, and were left out"
+                )
+        state = self.state
+        assert state is not None
+        self._versions.notices.append(f"version {proposal.change.number}: {state.in_words}; that is all")
+
+    def _end(self) -> None:
+        """Stop reading, let the fragments continue, and delete what is aside."""
+        state = self.state
+        for stepping in self._stepping:
+            stepping.give_up()
+        for reader in self._readers:
+            driver = self._drivers.get(reader.fragment)
+            if driver is not None:
+                driver.query.is_held = False
+        if state is not None:
+            self._state = msgspec.structs.replace(state, is_over=True)
+        self._readers, self._stepping = (), []
+        shutil.rmtree(self._aside, ignore_errors=True)
