@@ -395,7 +395,6 @@ def _channels(plan: Plan) -> set[str]:
 
 def _same_processors(one: GraphVersion, other: GraphVersion) -> set[str]:
     """The processors that both versions define alike, whatever they read from."""
-    pairs = (
-        (id, one.processors[id], other.processors[id]) for id in one.processors.keys() & other.processors
-    )
-    return {id for id, a, b in pairs if (a.shown, a.fingerprint) == (b.shown, b.fingerprint)}
+    ids, known, others = one.processors.keys() & other.processors.keys(), one.processors, other.processors
+    defined = {id: [(of[id].shown, of[id].fingerprint) for of in (known, others)] for id in ids}
+    return {id for id, (a, b) in defined.items() if a == b}
