@@ -2,19 +2,24 @@
 
 The job of `hop`: messages of 100 bytes from Parquet files, cut off into a channel, counted per key and
 minute in a fragment of their own. With checkpoints the sink publishes at each COMMIT, without at each
-batch. A batch is one file, which takes about a second: so there is a checkpoint about each second.
+batch. A batch is one file, which takes about a second: so there is a checkpoint about each second. A third
+run also copies each checkpoint to an object store on this machine before its results are published.
 
     python -m benchmarks.checkpoint [--quick] [--json] [--rounds N] [--only CONTENDER]
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks import data, hop, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 WITHOUT = "drivetrain, without"
+COPIED = "drivetrain, copied"
 BATCH = "6 MiB"
 
 
@@ -27,8 +32,22 @@ def directory(scale: Scale) -> Path:
     return data.made(f"hop-{messages(scale)}", lambda made: hop.write(made, messages(scale)))
 
 
-def run_mode(scale: Scale, work: Path, mode: str) -> dict[str, float]:
-    """The job with `checkpoint.mode`; `checkpoints` is how many were made."""
+def run_copied(scale: Scale, work: Path) -> dict[str, float]:
+    """The job with checkpoints that are copied to the object store of the tests."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    from object_store import ENVIRONMENT, S3Server
+
+    os.environ.update(ENVIRONMENT)
+    store = S3Server(work / "s3").start()
+    try:
+        store.bucket("copies")
+        return run_mode(scale, work, "on", store.sets() | {"checkpoint.copy-to": "s3://copies/checkpoints"})
+    finally:
+        store.kill()
+
+
+def run_mode(scale: Scale, work: Path, mode: str, more: Mapping[str, str] | None = None) -> dict[str, float]:
+    """The job with `checkpoint.mode` and more keys; `checkpoints` is how many were made."""
     from drivetrain import run
     from drivetrain.config import Config
     from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -38,7 +57,7 @@ def run_mode(scale: Scale, work: Path, mode: str) -> dict[str, float]:
     keys = {"checkpoint.mode": mode, "run.max-batch-bytes": BATCH}
     warm = Config.load(None, {}, keys | {"state.dir": str(work / "warm")})
     run(hop.application(source / "warm", work / "warm-out", cut=True), warm)
-    config = Config.load(None, {}, keys | {"state.dir": str(work / "state")})
+    config = Config.load(None, {}, keys | {"state.dir": str(work / "state")} | dict(more or {}))
     with Timed() as timed:
         run(hop.application(source / "messages", work / "out", cut=True), config)
     [home] = (work / "state").iterdir()
@@ -54,6 +73,7 @@ JOB = Job(
     contenders=(
         Contender(OURS, lambda scale, work: run_mode(scale, work, "on")),
         Contender(WITHOUT, lambda scale, work: run_mode(scale, work, "off")),
+        Contender(COPIED, run_copied),
     ),
     prepare=directory,
     units=messages,
