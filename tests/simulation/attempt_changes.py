@@ -5,13 +5,15 @@
 3. A change is done only when every touched fragment has committed a batch with it, or has finished.
 4. A batch runs only with a version that is recorded.
 5. A fragment leaves only when the outcome of a change says so, and nothing is left of it.
-6. When the application has finished, no trial is left over, and nothing is shown of versions that fail.
+6. Once a version at an event time is recorded, no fragment that it changes begins a batch with the former.
+7. When the application has finished, no trial is left over, and nothing is shown of versions that fail.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,6 +89,8 @@ class Changer:
         """The numbers of versions that were in force."""
         self.outcomes: dict[int, Outcome] = {}
         self.wrong: list[str] = []
+        self.stood: dict[str, tuple[int, int, int]] = {}
+        """Of each fragment the newest version at an event time, the former one, and the last batch then."""
         self.extra_rows = 0
         """How many messages the fragment that comes and goes has shown in the end."""
 
@@ -153,6 +157,10 @@ class Changer:
         if record.number in self.in_force:
             return
         self.in_force.add(record.number)
+        if record.at_ms is not None:
+            for fragment in touched(stored.version(record.follows), record):
+                newest = committed(self.directory(fragment) / "checkpoint")
+                self.stood[fragment] = (record.number, record.follows, newest)
         if record.follows and stored.is_on_trial(stored.version(record.follows)):
             self.wrong.append(f"{record.number} is recorded while {record.follows} is on trial")
 
@@ -170,7 +178,7 @@ class Changer:
 
     def has_run(self, fragment: str, number: int) -> bool:
         """Whether a fragment has committed a batch with a version, or has finished."""
-        directory = next((self.world.place / "state").glob("shells-*")) / "fragments" / fragment
+        directory = self.directory(fragment)
         job = None if self.world.actor is None else self.world.actor.job
         execution = None if job is None else job.execution(fragment)
         if execution is not None and execution.state is ExecutionState.FINISHED:
@@ -178,8 +186,18 @@ class Changer:
         newest = committed(directory / "checkpoint")
         return any(BatchVersions(directory).version_of(batch) == number for batch in range(newest + 1))
 
-    def runs(self, versions: GraphVersions, number: int) -> None:
-        """A batch begins with a version."""
+    def directory(self, fragment: str) -> Path:
+        """The directory of a fragment."""
+        return next((self.world.place / "state").glob("shells-*")) / "fragments" / fragment
+
+    def runs(self, versions: GraphVersions, number: int, before: int, fragment: str, batch_id: int) -> None:
+        """A batch begins with a version, and perhaps with the one `before` it."""
+        timed, follows, newest = self.stood.get(fragment, (0, 0, 0))
+        is_over = self.outcomes.get(timed) is Outcome.ROLLED_BACK or self.world.harms > 0
+        if (number, before) == (follows, 0) and batch_id > newest and not is_over:
+            self.wrong.append(
+                f"batch {batch_id} of {fragment} begins with {number} after {timed} is recorded"
+            )
         if number not in versions.numbers():
             self.wrong.append(f"a batch runs with version {number}, which is not recorded")
 
@@ -222,7 +240,8 @@ def watch_versions(patched: pytest.MonkeyPatch, changer: Changer) -> None:
 
     def began(batches: BatchVersions, batch_id: int, version: int, before: int = 0) -> None:
         state = next((changer.world.place / "state").glob("shells-*"))
-        changer.runs(GraphVersions(state), version)
+        fragment = batches._file.path.parent.name
+        changer.runs(GraphVersions(state), version, before, fragment, batch_id)
         begin(batches, batch_id, version, before)
 
     patched.setattr(GraphVersions, "note", noted)
