@@ -252,14 +252,15 @@ class AttemptVersions:
             is_trial = shared.stored.is_on_trial(record)
             role = shared.role(driver.fragment)
             self._number, self._is_trial, self._newest = record.number, is_trial, newest
-            self._is_restarting = False
+            was_restarting, self._is_restarting = self._is_restarting, False
             if role is None or role.by:
                 self.leaves = None if role is not None and role.how is None else role or Role(record)
                 if versions is not None:
                     versions.on_trial = False
             elif versions is not None:
                 runs = versions.wanted.number
-                if runs == record.number or self._touches(runs, record):
+                # One that was drained for a version that has gone restarts, whatever follows that version.
+                if was_restarting or runs == record.number or self._touches(runs, record):
                     self._handover.enter(record)
                     self._take_up(record.number)
                 else:
