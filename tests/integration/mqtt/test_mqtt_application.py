@@ -36,7 +36,7 @@ def test_what_was_received_counts_once_and_what_was_not_comes_again(
     out = tmp_path / "out"
     chosen = {"broker": mosquitto.url, "output": str(out), "in_flight": str(IN_FLIGHT)}
     options = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
-    planned = CliRunner().invoke(cli, ["plan", str(EXAMPLE), *options])
+    planned = CliRunner().invoke(cli, ["plan", str(EXAMPLE), *options], env={"COLUMNS": "400"})
     assert "Mqtt" in planned.stdout
     assert "the broker sends again" in " ".join(planned.stdout.split())
 

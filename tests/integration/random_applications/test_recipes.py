@@ -132,6 +132,8 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
 def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
     others = {CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED}
     others |= {CrashPoint.COPY_UPLOADED, CrashPoint.COPY_NAMED}
+    others |= {CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED}
+    others |= {CrashPoint.HANDOVER_PAUSED, CrashPoint.HANDOVER_RECORDED}
     divisions = {CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION}
     dropped = {CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED}
     elsewhere = {*TRANSACTION_POINTS, *OF_CHANGES, *others, *divisions, *dropped}
