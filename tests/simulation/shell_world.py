@@ -65,7 +65,7 @@ class World:
         self.wall_s = WallClock(str(seed), lambda: self.now_s)
         self.is_dead = False
         self.is_up = False
-        self.kills_left = self.random.choice((0, 2, 6, 20))
+        self.kills_left = self.random.choice((2, 6, 20) if is_copied else (0, 2, 6, 20))
         self.harms_left = self.random.randrange(0, 5)
         self.stops_left = self.random.randrange(0, 3)
         self.risk = self.random.choice((0.0005, 0.002, 0.01))
@@ -148,7 +148,7 @@ class World:
         """Lose the state directory, if a checkpoint was copied."""
         state = next((self.directory / "state").glob("shells-*"), None)
         has_copy = self.store is not None and any("/checkpoints/" in name for name in self.store.objects)
-        if state is not None and has_copy and self.random.random() < 0.5:
+        if state is not None and has_copy and self.random.random() < 0.8:
             shutil.rmtree(state)
             self.lost += 1
             self.clock_ms = -(10**18)  # it goes on from that of the copy

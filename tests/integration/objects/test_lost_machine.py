@@ -27,7 +27,7 @@ from drivetrain.config import Config
 from drivetrain.core.job.run_progress import NoticeGiven, QuietListener, RunOutcome
 from drivetrain.crash_points import VARIABLE, CrashPoint
 from drivetrain.runtime.checkpoints.copied_checkpoints import TakenOverError
-from drivetrain.spark.run import copying
+from drivetrain.spark.run import copying, preparing
 from object_store import S3Server
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def test_a_machine_that_is_lost_while_it_runs_costs_no_result_and_shows_none_twi
 
 
 def test_a_process_that_was_taken_for_lost_ends_and_nothing_of_it_is_shown(
-    spark: SparkSession, s3: S3Server, tmp_path: Path, outputs: Outputs
+    spark: SparkSession, s3: S3Server, tmp_path: Path, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, elsewhere = (
         Config.load(None, {}, sets_of(s3, tmp_path / name, outputs)) for name in ("here", "elsewhere")
@@ -186,6 +186,15 @@ def test_a_process_that_was_taken_for_lost_ends_and_nothing_of_it_is_shown(
     while len(list((outputs.bucket / "each").glob("part-*"))) < 2:
         assert former.is_running
         time.sleep(0.05)
+
+    def wait_for_the_former() -> None:
+        """Until it has ended: both have the session's Spark, which runs one query of a name."""
+        until_s = time.monotonic() + 60
+        while former.is_running:
+            assert time.monotonic() < until_s, "it does not notice that another process continues"
+            time.sleep(0.05)
+
+    monkeypatch.setattr(preparing, "wait_for_the_former", wait_for_the_former)
     assert run(outputs.application(), elsewhere).outcome is RunOutcome.FINISHED
     with pytest.raises(TakenOverError, match="another process has continued this application"):
         former.wait()

@@ -67,12 +67,11 @@ from drivetrain.connectors.files.publication_manifest import (
 from drivetrain.connectors.files.rolling import FILE_BYTES, Rolling
 from drivetrain.connectors.files.staging import Target, join_parts, stage_parts, stage_table
 from drivetrain.core.replay.replay import FIRST_LIFE
-from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
 from drivetrain.spark.measure.small_batches import SmallBatches
-from drivetrain.spark.session.spark_errors import recovered
+from drivetrain.spark.session.spark_errors import own_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -349,13 +348,8 @@ class FileSinkWriter:
         if table is not None:
             self._small.wrote(table.nbytes)
             return stage_table(table, target, whole).rows if table.num_rows else 0
-        try:
+        with own_errors():
             parts = stage_parts(rendered, target, self._staging)
-        except Exception as error:
-            ours = recovered(str(error))
-            if isinstance(ours, DrivetrainError):
-                raise ours from error
-            raise
         self._small.wrote(sum(part.size_bytes for part in parts))
         if parts:
             join_parts(parts, target, whole)

@@ -38,10 +38,10 @@ from drivetrain.connectors.redis.redis_connection import RedisMark, RedisServer
 from drivetrain.connectors.redis.redis_rows import packed_chunks, redis_columns, require_redis_keys
 from drivetrain.connectors.redis.redis_scripts import MOVE_ON, PUBLISH, TAKE_OVER
 from drivetrain.core.checkpoint.publication import NONE, Publication
-from drivetrain.errors import DrivetrainError, InternalError, OutputError, UnavailableError
+from drivetrain.errors import InternalError, OutputError, UnavailableError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.connector.sink import SinkContext
-from drivetrain.spark.session.spark_errors import recovered
+from drivetrain.spark.session.spark_errors import own_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,13 +121,8 @@ class RedisWriter:
         """Keep the rows of a batch unseen, replacing an earlier try; returns their number."""
         if batch_id <= self._published():
             return 0
-        try:
+        with own_errors():
             staged = self._outbox.stage(redis_columns(df, self._sink), batch_id)
-        except Exception as error:
-            ours = None if isinstance(error, DrivetrainError) else recovered(str(error))
-            if isinstance(ours, DrivetrainError):
-                raise ours from error
-            raise
         for messages in self._outbox.messages(staged):
             # The script would refuse them when it is too late to compute other rows.
             require_redis_keys(_without_time(messages), self._sink)

@@ -29,7 +29,14 @@ from drivetrain.api.sql_sink import MARKS
 from drivetrain.connectors.sql.mysql_connection import MysqlServer
 from drivetrain.connectors.sql.mysql_errors import mysql_meaning
 from drivetrain.connectors.sql.mysql_rows import insert_statements, require_mysql_values
-from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable, TableColumn
+from drivetrain.connectors.sql.sql_columns import (
+    INSTANTS,
+    INTEGERS,
+    NUMBERS,
+    BatchColumn,
+    SqlTable,
+    TableColumn,
+)
 from drivetrain.connectors.sql.sql_database import ORDER, STAGE, SqlDatabase, SqlSession, identifier
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
 
@@ -48,17 +55,14 @@ _TYPES = {
     "time": "time(6)",
     "json": "json",
 }
-_INTEGERS = frozenset({"int16", "int32", "int64"})
-_NUMBERS = _INTEGERS | {"float32", "float64", "decimal"}
-_INSTANTS = frozenset({"timestamp", "local timestamp", "date"})
 _TAKES: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("tinyint", "bit"), _INTEGERS | {"bool"}),
-    **dict.fromkeys(("smallint", "mediumint", "int", "bigint"), _INTEGERS | {"bool"}),
-    **dict.fromkeys(("float", "double", "decimal"), _NUMBERS),
+    **dict.fromkeys(("tinyint", "bit"), INTEGERS | {"bool"}),
+    **dict.fromkeys(("smallint", "mediumint", "int", "bigint"), INTEGERS | {"bool"}),
+    **dict.fromkeys(("float", "double", "decimal"), NUMBERS),
     **dict.fromkeys(
         ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), frozenset({"binary"})
     ),
-    **dict.fromkeys(("timestamp", "datetime"), _INSTANTS),
+    **dict.fromkeys(("timestamp", "datetime"), INSTANTS),
     "date": frozenset({"date"}),
     "time": frozenset({"time"}),
     "json": frozenset({"json", "string"}),

@@ -30,7 +30,14 @@ import pyarrow.csv as pa_csv
 from drivetrain.api.sql_sink import MARKS, PostgresqlSink
 from drivetrain.config.references import is_reference, scrubbed, set_apart
 from drivetrain.connectors.database_address import secret_of, with_secrets
-from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable, TableColumn
+from drivetrain.connectors.sql.sql_columns import (
+    INSTANTS,
+    INTEGERS,
+    NUMBERS,
+    BatchColumn,
+    SqlTable,
+    TableColumn,
+)
 from drivetrain.connectors.sql.sql_database import ORDER, STAGE, SqlDatabase, SqlSession, identifier
 from drivetrain.errors import (
     DiskFullError,
@@ -55,20 +62,17 @@ _TYPES = {
     "time": "time",
     "json": "jsonb",
 }
-_INTEGERS = frozenset({"int16", "int32", "int64"})
-_NUMBERS = _INTEGERS | {"float32", "float64", "decimal"}
-_INSTANTS = frozenset({"timestamp", "local timestamp", "date"})
 _TAKES: Mapping[str, frozenset[str]] = {
-    "int2": _INTEGERS,
-    "int4": _INTEGERS,
-    "int8": _INTEGERS,
-    "float4": _NUMBERS,
-    "float8": _NUMBERS,
-    "numeric": _NUMBERS,
+    "int2": INTEGERS,
+    "int4": INTEGERS,
+    "int8": INTEGERS,
+    "float4": NUMBERS,
+    "float8": NUMBERS,
+    "numeric": NUMBERS,
     "bool": frozenset({"bool"}),
     "bytea": frozenset({"binary"}),
-    "timestamptz": _INSTANTS,
-    "timestamp": _INSTANTS,
+    "timestamptz": INSTANTS,
+    "timestamp": INSTANTS,
     "date": frozenset({"date"}),
     "time": frozenset({"time"}),
     "json": frozenset({"json", "string"}),

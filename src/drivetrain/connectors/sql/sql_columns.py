@@ -31,6 +31,11 @@ Kind: TypeAlias = Literal[
     "local timestamp", "date", "time", "json",
 ]  # fmt: skip
 
+INTEGERS: frozenset[str] = frozenset({"int16", "int32", "int64"})
+NUMBERS = INTEGERS | {"float32", "float64", "decimal"}
+INSTANTS: frozenset[str] = frozenset({"timestamp", "local timestamp", "date"})
+"""Kinds that the columns of a server accept together."""
+
 _KINDS: dict[str, Kind] = {
     "byte": "int16",
     "short": "int16",

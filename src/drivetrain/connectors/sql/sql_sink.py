@@ -46,10 +46,10 @@ from drivetrain.connectors.sql.sql_columns import (
 from drivetrain.connectors.sql.sql_database import Mark, SqlDatabase, SqlSession
 from drivetrain.connectors.sql.sqlite import SqliteDatabase
 from drivetrain.core.checkpoint.publication import NONE
-from drivetrain.errors import DrivetrainError, OutputError
+from drivetrain.errors import OutputError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
-from drivetrain.spark.session.spark_errors import recovered
+from drivetrain.spark.session.spark_errors import own_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,13 +140,8 @@ class SqlSinkWriter:
     def prepare(self, df: DataFrame, batch_id: int) -> int:
         """Keep the rows of a batch unseen, replacing an earlier try; returns their number."""
         table = self._fit(df.schema)
-        try:
+        with own_errors():
             staged = self._outbox.stage(flattened(df, batch_columns(df.schema, self._sink.name)), batch_id)
-        except Exception as error:
-            ours = None if isinstance(error, DrivetrainError) else recovered(str(error))
-            if isinstance(ours, DrivetrainError):
-                raise ours from error
-            raise
         for messages in self._outbox.messages(staged):
             # An error at the commit of the transaction would come too late to compute other rows.
             require_keys(messages, self._sink.key, self._sink.name)

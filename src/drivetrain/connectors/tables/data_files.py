@@ -47,7 +47,7 @@ from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.measure.small_batches import SmallBatches
-from drivetrain.spark.session.spark_errors import embedded, recovered
+from drivetrain.spark.session.spark_errors import embedded, own_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,14 +127,8 @@ def write_batch(df: DataFrame, layout: Layout, small: SmallBatches) -> list[Data
     else:
         if layout.partition_by:
             df = df.sortWithinPartitions(*spark_order(layout.partition_by))
-        try:
-            with computing():
-                described = df.mapInArrow(_task(layout), _DESCRIPTION).collect()
-        except Exception as error:
-            ours = recovered(str(error))
-            if isinstance(ours, DrivetrainError):
-                raise ours from error
-            raise
+        with own_errors(), computing():
+            described = df.mapInArrow(_task(layout), _DESCRIPTION).collect()
         files = [msgspec.msgpack.decode(bytes(row.content), type=DataFile) for row in described]
     small.wrote(sum(file.arrow_bytes for file in files))
     return files

@@ -27,9 +27,9 @@ from drivetrain.connectors.outbox import Outbox
 from drivetrain.connectors.tables.table_columns import fit
 from drivetrain.connectors.tables.table_target import TableTarget
 from drivetrain.crash_points import CrashPoint, reached
-from drivetrain.errors import DrivetrainError, OutputError
+from drivetrain.errors import OutputError
 from drivetrain.runtime.channel.columns import TS
-from drivetrain.spark.session.spark_errors import recovered
+from drivetrain.spark.session.spark_errors import own_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,13 +48,8 @@ class UpsertedRows:
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
         """Keep the rows of a batch in place of an earlier try; returns their number."""
-        try:
+        with own_errors():
             staged = self._outbox.stage(df, batch_id)
-        except Exception as error:
-            ours = None if isinstance(error, DrivetrainError) else recovered(str(error))
-            if isinstance(ours, DrivetrainError):
-                raise ours from error
-            raise
         for messages in self._outbox.messages(staged):
             self._require_keys(messages)
         if staged.rows:

@@ -133,7 +133,7 @@ class CopiedCheckpoints:
     def newest(self) -> Copy | None:
         """The newest checkpoint; None if there is none. Raises SavepointError if it is damaged."""
         for _ in range(_TRIES):
-            names = [found.path for page in self._store.pages(self._checkpoints) for found in page]
+            names = self._names_in(self._checkpoints)
             if not names:
                 return None
             try:
@@ -167,16 +167,17 @@ class CopiedCheckpoints:
 
     def require_own(self) -> None:
         """Raise TakenOverError when another process has continued the application since this directory's."""
-        newest, claim = self.newest(), self._read_claim()
-        if not (
-            newest is None or claim is None or newest.owner == claim.owner or newest.number == claim.after
-        ):
+        claim = self._read_claim()
+        newest = None if claim is None else self.newest()
+        if claim is None or newest is None:
+            return
+        if newest.owner != claim.owner and newest.number != claim.after:
             raise self._taken(newest)
 
     def require_newest(self) -> None:
         """Raise TakenOverError when there is a newer checkpoint than this process's; one request."""
         last = self._last
-        if last is not None and any(self._store.pages(self._checkpoints, self._name(last.number))):
+        if last is not None and self._has_later(last.number):
             newest = self.newest()
             if newest is not None and newest.owner != self._owner:
                 raise self._taken(newest)
@@ -256,10 +257,7 @@ class CopiedCheckpoints:
             self._numbers.append(newest.number)
             self._create(msgspec.structs.replace(copy, number=newest.number + 1))
             return
-        later = [
-            found for page in self._store.pages(self._checkpoints, self._name(copy.number)) for found in page
-        ]
-        if later:
+        if self._has_later(copy.number):
             raise self._taken(self.newest())
         self._last = copy
         self._numbers.append(copy.number)
@@ -275,10 +273,8 @@ class CopiedCheckpoints:
     def _sweep(self, last: Copy) -> None:
         """Delete what former processes have left; only for the process that has claimed a number."""
         newest = self._name(last.number)
-        checkpoints = [f.path for page in self._store.pages(self._checkpoints) for f in page]
-        packs = [f.path for page in self._store.pages(self._packs) for f in page]
-        self._delete([name for name in checkpoints if name < newest])
-        self._delete([pack for pack in packs if pack not in last.packs])
+        self._delete([name for name in self._names_in(self._checkpoints) if name < newest])
+        self._delete([pack for pack in self._names_in(self._packs) if pack not in last.packs])
         self._made, self._numbers = set(last.packs), [last.number]
 
     def _delete(self, paths: Iterable[str]) -> None:
@@ -292,6 +288,12 @@ class CopiedCheckpoints:
 
     def _name(self, number: int) -> str:
         return f"{self._checkpoints}/{number:020d}.json"
+
+    def _names_in(self, folder: str) -> list[str]:
+        return [found.path for page in self._store.pages(folder) for found in page]
+
+    def _has_later(self, number: int) -> bool:
+        return any(self._store.pages(self._checkpoints, self._name(number)))
 
     def _read_claim(self) -> _Claim | None:
         content = self._claim.read()

@@ -91,6 +91,18 @@ def recovered(text: str) -> DrivetrainError | None:
     return error
 
 
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Raise the `DrivetrainError` that is embedded in an error of Spark, if there is one, in its place."""
+    try:
+        yield
+    except Exception as error:
+        ours = None if isinstance(error, DrivetrainError) else recovered(str(error))
+        if ours is None:
+            raise
+        raise ours from error
+
+
 def translated(error: BaseException, where: str | None = None) -> DrivetrainError:
     """The user's error for `error`, which Spark (or Drivetrain) raised while `where` was running."""
     if isinstance(error, DrivetrainError):
