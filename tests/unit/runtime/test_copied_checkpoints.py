@@ -9,9 +9,10 @@ from random import Random
 
 import pytest
 
+from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import CheckpointRecord
 from drivetrain.core.replay.replay import Life
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import InputError, UnavailableError
 from drivetrain.runtime.checkpoints import checkpoint_packs
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
@@ -21,6 +22,7 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
     SavepointError,
     verified,
 )
+from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.simulator.simulate import chosen_seeds, run_seeds
 from model_store import CHANGES, ModelStore
 
@@ -98,6 +100,13 @@ def test_only_what_changed_is_sent(store: ModelStore, tmp_path: Path) -> None:
     assert machine.checkpoint({**state, "copied": state["state/3"]}) == 0, "it has the content already"
     again = Machine(store, tmp_path / "b").start()
     assert again.checkpoint({**again.files, "new": "z"}) == 1, "a takeover sends nothing again"
+
+
+@pytest.mark.parametrize("place", ["bucket", "hdfs://bucket/x", "s3://", "s3://key@bucket/x"])
+def test_a_place_that_is_in_no_object_store_is_an_error(place: str, tmp_path: Path) -> None:
+    config = Config.load(None, {}, {"checkpoint.copy-to": place})
+    with pytest.raises(InputError, match="not a place in an object store"):
+        CopiedCheckpoints.of(RunDirectory(str(tmp_path), "shop", {}), config)
 
 
 def test_a_checkpoint_costs_as_many_requests_as_the_guide_says(store: ModelStore, tmp_path: Path) -> None:

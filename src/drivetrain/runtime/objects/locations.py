@@ -29,7 +29,8 @@ def is_in_object_store(path_or_uri: str) -> bool:
 def parts_of(uri: str) -> tuple[str, str]:
     """The bucket of a place, and its name there ("" for the bucket itself); raises `InputError`."""
     found = urlsplit(uri)
-    if not found.netloc or found.query or found.fragment or "@" in found.netloc:
+    is_plain = found.netloc and not (found.query or found.fragment or "@" in found.netloc)
+    if not is_plain or not is_in_object_store(uri):
         raise InputError(
             "this is not a place in an object store",
             where=uri,
