@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -31,6 +33,7 @@ class JavaReport:
 
     batch: int
     at: int
+    has_run: bool = True
     texts: int = 0
 
     def batchId(self) -> int:
@@ -41,7 +44,10 @@ class JavaReport:
 
     def json(self) -> str:
         self.texts += 1
-        return json.dumps({**REPORT, "batchId": self.batch, "timestamp": self.timestamp()})
+        took = {"addBatch": 5} if self.has_run else {}
+        return json.dumps(
+            {**REPORT, "batchId": self.batch, "timestamp": self.timestamp(), "durationMs": took}
+        )
 
 
 @dataclass
@@ -62,6 +68,19 @@ class JavaQuery:
 class PythonQuery:
     def __init__(self, java: JavaQuery) -> None:
         self._jsq = java
+        self._ended = threading.Event()
+        self.asked = 0
+
+    @property
+    def isActive(self) -> bool:
+        self.asked += 1
+        return not self._ended.is_set()
+
+    def awaitTermination(self) -> None:
+        self._ended.wait()
+
+    def stop(self) -> None:
+        self._ended.set()
 
 
 def read(query: SparkQuery, after: int) -> list[int]:
@@ -84,7 +103,7 @@ def test_without_a_new_report_none_is_fetched() -> None:
     java.kept.append(JavaReport(0, 0))
     assert read(query, -1) == [0]
     assert read(query, 0) == []
-    assert java.asked_for_all == 1
+    assert java.asked_for_all == 0
 
 
 def test_what_was_not_taken_comes_again_with_the_next_report() -> None:
@@ -96,8 +115,36 @@ def test_what_was_not_taken_comes_again_with_the_next_report() -> None:
 
 
 def test_a_report_without_a_batch_has_the_number_of_the_next_one() -> None:
-    java = JavaQuery([JavaReport(0, 0), JavaReport(1, 10)])
+    java = JavaQuery([JavaReport(0, 0), JavaReport(1, 10, has_run=False)])
     query = SparkQuery(cast(Any, PythonQuery(java)))
     assert read(query, 0) == [1]
     java.kept.append(JavaReport(1, 12))
-    assert read(query, 0) == [1, 1]
+    reports = query.reports(0)
+    assert [report.durationMs for report in reports] == [{"addBatch": 5}]
+
+
+def test_the_report_of_the_next_batch_is_fetched_alone() -> None:
+    java = JavaQuery([JavaReport(0, 0)])
+    query = SparkQuery(cast(Any, PythonQuery(java)))
+    assert read(query, -1) == [0]
+    java.kept.append(JavaReport(1, 1))
+    assert read(query, 0) == [1]
+    assert java.asked_for_all == 0
+
+
+def test_that_a_query_runs_is_known_without_asking_and_its_end_at_once() -> None:
+    java = PythonQuery(JavaQuery())
+    query = SparkQuery(cast(Any, java))
+    assert query.is_active
+    assert java.asked == 0
+    java.stop()  # from outside
+    deadline = time.monotonic() + 10
+    while query.is_active and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert not query.is_active
+
+
+def test_a_query_that_was_stopped_is_not_active() -> None:
+    query = SparkQuery(cast(Any, PythonQuery(JavaQuery())))
+    query.stop()
+    assert not query.is_active

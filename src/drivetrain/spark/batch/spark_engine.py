@@ -11,8 +11,9 @@ import json
 import threading
 import uuid
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -29,15 +30,24 @@ from drivetrain.spark.state.empty_state import empty_state
 
 
 class SparkQuery:
-    """A streaming query of Spark as a `RunningQuery`."""
+    """A streaming query of Spark as a `RunningQuery`.
+
+    Java is asked little: each call takes time from the batches. That the query runs is known without a call,
+    since a thread waits in Java for its end.
+    """
 
     def __init__(self, query: StreamingQuery) -> None:
         self.of_spark: Final = query
-        self._mark: tuple[int, str] | None = None  # of the last report that was read
+        self._newest: Any = None  # the last report that was read, as Java has it
+        self._is_stopped = False
+        self._waiting = threading.Thread(target=self._wait_for_end, name="end of a query", daemon=True)
+        self._waiting.start()
 
     @property
     def is_active(self) -> bool:
         """Whether it still runs."""
+        if self._waiting.is_alive() and not self._is_stopped:
+            return True
         return self.of_spark.isActive
 
     @property
@@ -53,26 +63,36 @@ class SparkQuery:
     def reports(self, after: int) -> Sequence[StreamingQueryProgress]:
         """The reports of batches after batch `after`, oldest first; none if Spark has no new report.
 
-        Spark keeps the last twenty, and each is a long text to write, send and parse. So the newest one is
-        compared first, which takes two short calls, and then only those asked for are fetched.
+        Spark keeps the last twenty, and each is a long text to write, send and parse. So Java is asked first
+        whether the newest one is still the same; and the others only if batches lie between.
         """
         query = self.of_spark._jsq
-        last = query.lastProgress()
-        mark = None if last is None else (int(last.batchId()), str(last.timestamp()))
-        if mark == self._mark:
+        newest = query.lastProgress()
+        if newest is None or newest == self._newest:
             return ()
-        self._mark = mark
-        kept = query.recentProgress()
+        self._newest = newest
+        report = _read(newest)
+        if report.batchId == after + 1 and "addBatch" in report.durationMs:
+            return (report,)
         new: list[StreamingQueryProgress] = []
-        for index in range(len(kept) - 1, -1, -1):
-            if int(kept[index].batchId()) <= after:
+        for of_java in reversed(list(query.recentProgress())):
+            if int(of_java.batchId()) <= after:
                 break
-            new.append(StreamingQueryProgress.fromJson(json.loads(kept[index].json())))
+            new.append(report if of_java == newest else _read(of_java))
         return new[::-1]
 
     def stop(self) -> None:
         """End it, and wait for that."""
+        self._is_stopped = True
         self.of_spark.stop()
+
+    def _wait_for_end(self) -> None:
+        with suppress(Exception):  # of the query, or of a lost Java: `is_active` asks, and gets it
+            self.of_spark.awaitTermination()
+
+
+def _read(of_java: Any) -> StreamingQueryProgress:
+    return StreamingQueryProgress.fromJson(json.loads(of_java.json()))
 
 
 class SparkEngine:
