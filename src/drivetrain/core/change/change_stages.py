@@ -1,7 +1,7 @@
 """The history of a change: which stages it went through, when, and how long each took.
 
-Design: a stage is recorded when it is reached. Its duration is the time since the stage before it, of any
-fragment.
+Design: a stage is recorded when it is reached. Its duration is the time since the previous stage, whichever
+fragment reached that.
 
 Called by `runtime.graph_versions`, which keeps them, `spark.run.live_changes`, which records them, and by
 `runtime.known_versions` and `core.change.change_state`, which show them.

@@ -286,7 +286,7 @@ def _refusals(
     found: dict[str, tuple[Fate, str]] = {}
     for fragment in dict.fromkeys((*old.fragments, *new.fragments)):
         if fragment not in old.fragments or fragment not in new.fragments:
-            continue  # it starts, or goes, while the application runs
+            continue  # it starts or leaves while the application runs
         if fragment not in drops and not fits(old, new, fragment):
             hint = _hint(old, new, fragment, has_checkpoints=has_checkpoints)
             found |= {id: (Fate.REFUSED, why + hint) for id, why in _culprits(old, new, fragment)}
@@ -318,7 +318,7 @@ def _culprits(old: GraphVersion, new: GraphVersion, fragment: str) -> Iterator[t
             found[id] = f"{of} was made with {was}{hint}"
     if not found and before.inputs == after.inputs:
         found[name] = f"{of} was made with the same messages in other places"
-    if not found:  # the same processors after other inputs
+    if not found:  # the processors are the same, but the inputs are not
         was_read, is_read = _listed(before.inputs), _listed(after.inputs)
         found[name] = f"its fragment read {was_read}, and would now read {is_read}"
     yield from found.items()

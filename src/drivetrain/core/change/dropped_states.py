@@ -1,12 +1,12 @@
-"""Which states a change drops with its user's permission, so that fragments fit that otherwise would not.
+"""Which states a change drops, with the user's permission, because they do not fit.
 
 Problem: a window becomes longer, or a key is added. The state was made with the old one, so the fragment
 cannot continue with it. Often the user does not need the state any more.
 
 Design: `--drop-state` names processors whose state may be dropped. It is dropped only where it does not fit:
 then the query of the fragment restarts with an empty state, after the last batch that it has committed. The
-inputs stay where they are. So the inputs, and the processors that need an input of Spark's for a clock, have
-to be as before.
+positions in the inputs, and the clock, are kept. So the inputs, and the processors before the state that
+assign event times, have to be as before.
 
 Called by `difference`, and by everything that asks for a change.
 """

@@ -157,7 +157,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
         own = self.fragments[fragment]
         found = [*own.inputs, *(f"{id}: {self._kept_as(id)}" for id in self.kept(fragment))]
         read = () if own.stateful is None else self.processors[own.stateful].inputs
-        if len(read) > 1:  # which message came by which input is part of the state
+        if len(read) > 1:  # the state depends on which input each message came from
             found += [f"{own.stateful} reads {', '.join(sorted(self._origins(fragment, id)))}" for id in read]
         return found
 

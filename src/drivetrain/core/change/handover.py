@@ -1,4 +1,4 @@
-"""The handover of messages from one version to the next, at a time T of the messages.
+"""The handover of messages from one version to the next, at an event time T.
 
 Problem: a change may take effect at an event time rather than with the next batch. Messages come in
 any order within the declared disorder, so for a while a fragment gets messages from both sides of T.
@@ -146,7 +146,7 @@ class HandoverStages:
         """The handover that is under way."""
         self._both: set[str] = set()
         self._proven: set[str] = set()
-        self._reached: set[str] = set()  # whose clock has reached T, that have ended, or ran alone before
+        self._reached: set[str] = set()  # fragments whose clock has reached T, or that ended or ran alone
 
     @property
     def both(self) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ class HandoverStages:
         if handover is None or id not in handover.touched:
             raise InternalError(f"{id} takes no part in a handover")
         if id not in self._both:
-            return []  # batches that follow
+            return []  # it runs alone already
         effects: list[Effect] = []
         match event:
             case Ended():

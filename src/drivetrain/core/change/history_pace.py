@@ -1,7 +1,7 @@
-"""How fast former messages are read again, beside an application that runs.
+"""How fast earlier messages are read again while the application runs.
 
 Problem: a month of messages could keep every core busy for an hour, while the application needs them for the
-messages that arrive. And how long a part of them takes is known only afterwards.
+messages that arrive. And the time that a part of them takes is unknown until it has been read.
 
 Design: they are read in parts, one after the other. After each part the reader pauses, so that reading takes
 at most a share of the time (`run.history-share`). A part is a fraction of the largest batch: it grows while

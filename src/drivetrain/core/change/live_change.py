@@ -346,7 +346,7 @@ class LiveChange:
     def _failed(self, event: BatchFailed) -> list[Effect]:
         trial = self._under_way
         if event.fragment not in (*trial.began, *trial.change.may_fail_before_a_batch):
-            return []  # the old version has failed, or one that the change does not touch
+            return []  # the old version failed, or a fragment that is not part of the change
         trial.failed, trial.why, self.stage = event.fragment, event.why, Stage.GOING_BACK
         return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, event.fragment, event.why)]
 

@@ -1,7 +1,7 @@
 """Which messages from before a change its new fragments can get, and why others cannot.
 
-Problem: a new fragment begins with the next message of a running one. The messages before that are in the
-sources still, but the results of most processors are not kept anywhere.
+Problem: a new fragment begins with the next message of a running one. The messages before that are still in
+the sources, but the results of most processors are not kept.
 
 Design: with `--history FROM`, the messages from FROM on are read from the sources again, and pass through the
 processors between the sources and the new fragment (its *way*) a second time. That gives the same messages

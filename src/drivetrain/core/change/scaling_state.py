@@ -1,12 +1,12 @@
-"""Another number of partitions for the state of one fragment: the stages, as data and as text for users.
+"""A change of the number of partitions of one fragment's state: its stages, as data and as text for users.
 
 Problem: the number of a fragment's state partitions bounds how many cores work on it at once, and is fixed
-when it starts. To change it, the state has to be moved while the fragment stands still, and the process may
-die in the middle.
+when it starts. To change it, the state has to be moved while the fragment is stopped, and the process may die
+in the middle.
 
 Design: the fragment's query is drained as for another trunk; its state is divided again in a copy of its
 checkpoint, which takes the place of the checkpoint in one step (`runtime.checkpoints.divided_state`); then
-the next query continues from there. All other fragments run on.
+the next query continues from there. All other fragments keep running.
 
 | stage | event | next stage |
 |---|---|---|

@@ -4,8 +4,8 @@ Problem: the file of an application does not say who reads it. A change, a resta
 graph from a file or from an earlier version, and would end what others read, or give them something else.
 
 Design: a subscription is a processor of the graph in force. Whatever builds a graph of the application takes
-over the subscriptions in force. A change that removes a stream that others read, or that changes anything
-which the stream is made of, is refused unless the user allows it.
+over the subscriptions in force. A change that removes a stream that others read, or that changes a processor
+before it, is refused unless the user allows it.
 
 Invariants:
 

@@ -1,20 +1,21 @@
 """Whether a fragment can continue from its checkpoint with another trunk, and whether its query must restart.
 
-Problem: Spark's checkpoint of a query belongs to the query's plan, which is the fragment's trunk. Some parts
-of the plan the checkpoint depends on; others may differ in the next query that starts from it.
+Problem: Spark's checkpoint of a query belongs to the query's plan, which is the fragment's trunk. The
+checkpoint depends on some parts of the plan; the other parts may differ in the next query that starts from
+it.
 
 Design: a checkpoint holds offsets by the order of the inputs, a clock, and the state of one processor. So the
 inputs, the processors that assign event time, and the stateful processor have to be described as before, and
-each input of the stateful processor has to come from the same sources (`GraphVersion.shape_of`); a state that
-is migrated to a later version needs only the same rules. Stateless
-processors between them may be added, changed and removed. If two trunks differ, code and
-tables included, the query has to restart to switch from one to the other.
+each input of the stateful processor has to come from the same sources (`GraphVersion.shape_of`); if the Task
+migrates its state to a later version, only its rules have to be as before. Stateless processors between them
+may be added, changed and removed. If two trunks differ, code and tables included, the query has to restart to
+switch from one to the other.
 
 Invariants:
 
 1. Fragments with the same trunk fit.
 
-Called by `difference`, and by whoever starts the queries of versions.
+Called by `difference`, and by the modules that start the queries of versions.
 """
 
 from __future__ import annotations

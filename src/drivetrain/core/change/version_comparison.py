@@ -1,7 +1,7 @@
-"""What differs between any two versions of a graph, processor by processor, whatever becomes of the state.
+"""What differs between any two versions of a graph, processor by processor, without regard to their state.
 
 Problem: a user who looks back wants to see how the graph of March differs from that of today. A `difference`
-shows what a running application would do with a change; between versions of the past, nobody needs that.
+shows what a running application would do with a change, which is irrelevant between two earlier versions.
 
 Design: two records of a processor are compared part by part, and each part that differs is named. A `Mark` is
 the result in one word; a picture gives each a colour, a sign and a shape.

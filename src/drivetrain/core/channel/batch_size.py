@@ -26,7 +26,7 @@ from __future__ import annotations
 from drivetrain.errors import InternalError
 
 GROWTH = 4.0
-_HELD_BACK = 0.8  # of its limit: a batch ends at the border of a file or an entry
+_HELD_BACK = 0.8  # a batch with this share of its limit is at the limit: it ends with a file or an entry
 
 
 class BatchSize:

@@ -4,10 +4,10 @@ Problem: another application may be slow, stopped or gone. Its producer must not
 still at once when the other one restarts, nor fill the disk.
 
 Design: an account of the entries that the reader has not passed, by the numbers and sizes of the log. The
-reader also announces how far the batch reaches that it has planned. Without a limit of age, the producer
-waits when the unread entries take `keep_bytes`. With one, it never waits: it drops entries that are older
-than that, and the oldest ones while more than `keep_bytes` are unread. It never drops an entry of a batch
-that is planned: the reader may have shown a part of it.
+reader also announces the position at which its planned batch ends. Without an age limit, the producer waits
+when the unread entries take `keep_bytes`. With one, it never waits: it drops entries that are older than
+that, and the oldest ones while more than `keep_bytes` are unread. It never drops an entry of a batch that is
+planned: the reader may have shown a part of it.
 
 Invariants, checked by `check()`:
 

@@ -1,7 +1,7 @@
 """When a subscriber that gathers messages for some time begins its next batch.
 
-Problem: early results shall come every 10 s, not after each small batch. But a subscriber that waits must not
-hold back its producer, a checkpoint, or the end of the input, and must be able to catch up.
+Problem: early results should come every 10 s, not after each small batch. But a subscriber that waits must
+not hold back its producer, a checkpoint, or the end of the input, and must be able to catch up.
 
 Design: wall time is divided into intervals, as `trigger(processingTime=...)` of Spark does. A batch begins
 when another interval has begun since the last batch was planned, or at once when
@@ -9,7 +9,7 @@ when another interval has begun since the last batch was planned, or at once whe
 - none was planned since the query started,
 - a batch cannot take all that waits: it is as large as it may be, or a checkpoint divides the messages,
 - the producer has ended, or
-- half of what a subscriber may leave unread waits.
+- half of what a subscriber may leave unread is waiting.
 
 Pure. Called by `spark.channel.source`.
 """
@@ -55,5 +55,6 @@ class Pace:
         counts = ((waiting.entries, self.entries), (waiting.rows, self.rows), (waiting.bytes, self.bytes))
         if any(limit and 2 * count >= limit for count, limit in counts):
             return True
-        # Not "after": when the wall clock is set back, it may be long until that interval begins again.
+        # Any other interval, not only a later one: if the wall clock was set back, a later one may be far
+        # away.
         return now_ms // self.interval_ms != planned_ms // self.interval_ms

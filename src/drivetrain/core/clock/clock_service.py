@@ -174,10 +174,10 @@ class ClockService:
         self._persist_ms: Final = persist_ms
         self._stall_ms: Final = stall_ms
         self._asked_ms = now_ms - persist_ms  # of the last request to persist: the first may be immediate
-        self._urged_ms = NO_CLOCK_MS  # the clock last requested out of turn
+        self._urged_ms = NO_CLOCK_MS  # the clock of the last urgent request to persist
         self._under_way_ms: deque[int] = deque(
             maxlen=_MOST_UNDER_WAY
-        )  # what it asked to persist, above what is
+        )  # clocks above the persisted one that it asked to persist
         self._now_ms = now_ms
         self._fragments: dict[str, _Fragment] = {}
         self._clocks: Minimum | None = None

@@ -51,7 +51,7 @@ class SourceClocks(Generic[P]):
     ) -> None:
         self._gave: dict[P, int] = dict.fromkeys(
             partitions, now_ms
-        )  # when it last gave a message, or we began
+        )  # when it last gave a message, or when the source was opened
         if not self._gave or disorder_ms < 0 or (idle_ms is not None and idle_ms < 1):
             raise ConfigError(
                 "the clocks of a source cannot be built",
@@ -98,7 +98,7 @@ class SourceClocks(Generic[P]):
             raise InternalError(f"a source has no partition {unknown[0]!r}")
         for partition, ms in newest_ms.items():
             self._newest[partition] = max(ms, self._newest.get(partition, ms))
-            # As of the batch's end, so that the time it took to get here is not held against the partition.
+            # As of the batch's end, so that the time from there to this call does not count as idle.
             self._gave[partition] = max(now_ms, self._gave[partition])
         self.looked(planned_ms)
 

@@ -7,8 +7,8 @@ Design: the phases of the last batch are compared. Of what Spark's jobs took, th
 the state is estimated: Spark adds both up over tasks that run beside each other, so the sum is divided by the
 cores, and Python code took at least as long as its longest task. Spark's time for a Python state contains the
 Python code; what is known to be Python is therefore not counted as state again. What is left of the jobs is
-Spark's own work, which includes the writing of sinks that write in Spark's tasks. Waiting for room in a
-channel is not a cause: the rules about waiting follow that.
+Spark's own work, which includes the writing of sinks that write in Spark's tasks. Waiting for a full channel
+is not a cause: the rules about waiting (`waits`) find its reason.
 
 Invariants:
 

@@ -16,8 +16,8 @@ disagree about the time, and a clock may be set back.
 
 A sender that starts again is created from the log and the position that the subscriber recorded, with a
 higher incarnation. A receiver that starts again is created from its last committed batch, with a higher
-`Life`. It cannot count what earlier lives committed, and acknowledges that on the strength of its checkpoint,
-whose batches were verified against checksums when they were read.
+`Life`. It cannot count what earlier lives committed. It acknowledges that because its checkpoint contains it,
+and each batch was verified against checksums when it was read.
 
 Invariants, checked by `check()` of the two:
 

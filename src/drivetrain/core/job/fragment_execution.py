@@ -75,7 +75,7 @@ def _table() -> Mapping[tuple[ExecutionState, ExecutionEvent], ExecutionState]:
         (state.SCHEDULED, event.CANCEL): state.CANCELED,
         (state.SCHEDULED, event.FAILS): state.FAILED,
         (state.DEPLOYING, event.RUNS): state.RUNNING,
-        (state.DEPLOYING, event.FINISHES): state.FINISHED,  # a fast one
+        (state.DEPLOYING, event.FINISHES): state.FINISHED,  # it finished before it reported that it runs
         (state.DEPLOYING, event.CANCEL): state.CANCELING,
         (state.DEPLOYING, event.IS_CANCELED): state.CANCELED,
         (state.DEPLOYING, event.FAILS): state.FAILED,

@@ -1,8 +1,8 @@
 """Where the time of a fragment's batches goes, how large its state is, how long it waited, how late its
 results are.
 
-Problem: who looks for the cause of a delay needs figures of every fragment, in the same words wherever it
-runs. Those that add up must add up over its attempts; the others are of the last batch.
+Problem: a user who looks for the cause of a delay needs figures of every fragment, under the same names
+wherever it runs. Counters must be summed over its attempts; the other figures are of the last batch.
 
 Design: one record, made in the process that runs the fragment, from what Spark reports of a batch anyway and
 from what the batch's own steps measure. It travels with the fragment's progress. The application master adds
@@ -174,7 +174,7 @@ channel_ms=0, log_ms=0, other_ms=0), python_ms=0, state_ms=0, aligning_ms=0, blo
     """
 
     def of(name: str) -> int:
-        return min(int(named.get(name, 0)), LARGEST)  # more does not decode, whoever said so
+        return min(int(named.get(name, 0)), LARGEST)  # the decoder refuses larger numbers
 
     return Counters(
         of("batches"),

@@ -1,13 +1,13 @@
 """The status of an application at one moment: what every program that shows one gets.
 
-Problem: an application runs in a cluster or in one process. Whatever shows it, or diagnoses it, must not care
-where.
+Problem: an application runs in a cluster or in one process. The programs that show or diagnose it must not
+need to know where.
 
 Design: plain records of what is known of its fragments, executors, outputs, checkpoints and errors. An
-application master makes them of what executors report, a run in one process of its own queries.
+application master makes them from what executors report, a run in one process from its own queries.
 
-Called by `cluster.messages.following`, which carries them, by `spark.run.run_reporter`, and by whatever shows
-an application.
+Called by `cluster.messages.following`, which carries them, by `spark.run.run_reporter`, and by the modules
+that show an application.
 """
 
 from __future__ import annotations

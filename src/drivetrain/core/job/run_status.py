@@ -1,7 +1,7 @@
-"""The status of an application that runs in one process, made of the events of its run.
+"""The status of an application that runs in one process, derived from the events of its run.
 
 Why: pages, commands and diagnoses handle one kind of status, `core.job.job_status`, wherever an application
-runs. Here an event that was missed is impossible, so the state of the run is all that there is to know of its
+runs. In one process no event can be missed, so the state of the run has everything that is known of its
 fragments.
 
 Called by `cli.run_view` and `spark.run.run_reporter`.
@@ -50,5 +50,5 @@ def _fragment(view: RunFragment, attempt: int) -> FragmentView:
         state = ExecutionState.RUNNING.value  # it has processed a batch
     figures = {name: getattr(view.progress, name) for name in _FIGURES}
     if view.state in (FragmentState.FINISHED, FragmentState.STOPPED):
-        figures |= {"stalled_ms": 0, "blocked_by": None}  # whoever has ended waits for nothing
+        figures |= {"stalled_ms": 0, "blocked_by": None}  # a fragment that has ended waits for nothing
     return FragmentView(state=state, attempt=attempt, **figures)

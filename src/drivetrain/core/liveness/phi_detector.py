@@ -15,7 +15,8 @@ Invariants:
 
 1. Without a heartbeat φ is 0: an unknown peer is available.
 2. Between two heartbeats φ never decreases.
-3. History holds at most `max_samples` intervals; the first heartbeat puts in estimate ± a quarter.
+3. History holds at most `max_samples` intervals; the first heartbeat adds two: the estimate, plus and minus a
+   quarter of it.
 4. An interval that ends while the peer is unavailable is not learnt: a pause must not make the next
    pause look normal. The peer is available again at once.
 5. The running sums match the samples; they are in whole ms and therefore exact.

@@ -1,11 +1,11 @@
 """The parts of a graph that have a place in a picture, without what they do.
 
-Problem: pictures show plans, and also two versions of a graph at once, of which no plan is left.
+Problem: pictures show plans, and also two versions of a graph at once, whose plans no longer exist.
 
 Design: fragments with the ids of their processors, channels, and what each processor reads. Both kinds of
 pictures are placed from that.
 
-Invariants (of whoever makes one):
+Invariants, which the modules that make shapes ensure:
 1. Fragments are in the order in which messages pass them, and so are the processors in `inputs`.
 2. Two processors of different fragments, one of which reads the other, have a channel between them.
 

@@ -1,13 +1,13 @@
 """The graph of a plan as data, with the coordinates that its picture has.
 
-Problem: a page shows the graph that `drivetrain plan --picture` draws, and must not place it itself: nodes
-would differ, and jump.
+Problem: a page shows the graph that `drivetrain plan --picture` draws. If the page placed the nodes itself,
+they would be at other places, and would move when the page is drawn again.
 
-Design: records of what is drawn and where; whoever has a plan makes them. Y grows downwards, the unit is the
-pixel of a picture.
+Design: records of what is drawn and where, made from a plan. Y grows downwards, the unit is the pixel of a
+picture.
 
-Called by the console, which plans the code of an application in a process of its own, and by a run that
-answers for itself.
+Called by the console, which plans the code of an application in a process of its own, and by an embedded run,
+for its own console.
 """
 
 from __future__ import annotations

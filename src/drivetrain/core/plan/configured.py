@@ -1,7 +1,7 @@
-"""The plan of a graph as the configuration wants it to run.
+"""The plan of a graph with a configuration.
 
 Problem: versions of an application are compared by their plans, which the process that runs it and several
-commands make. If one of them left out a key, versions that are the same would differ.
+commands make. If one of them ignored a key, equal versions would appear to differ.
 
 Called wherever an application is planned with a configuration.
 """

@@ -1,4 +1,4 @@
-"""Delivery modes: how often a message counts when something dies.
+"""Delivery modes: how often a message counts after a crash or a loss.
 
 | mode | the batch in flight after a crash | a lost segment | what it costs |
 |---|---|---|---|

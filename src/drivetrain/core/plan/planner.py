@@ -94,7 +94,7 @@ class _Draft:
         `joins` means that `node` reads from several fragments: to be fused, they must become its trunk.
         """
         if node.operation.reads_aside:
-            return None  # a channel after its producer holds other messages
+            return None  # it reads messages that are not in a channel after the producer
         if self.graph.nodes[producer].cut:
             return "the application asks for it with cut()"
         if node.operation.interval_ms is not None:

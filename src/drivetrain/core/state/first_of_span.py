@@ -2,7 +2,7 @@
 
 Problem: of the messages of a key, in the order of their times, the first one passes, and then each that is
 farther than the span from the last one that passed. Only the time of that last one is needed, for any number
-of keys, until the clock is so far that all future messages are farther from it.
+of keys, until all future messages are farther from it.
 
 Design: times are kept by key in **panes** as long as the span, each a `PagedState`, of which only the touched
 pages are decoded. The last message that passed within the span of another is in the pane of that other or in

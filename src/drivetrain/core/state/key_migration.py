@@ -1,10 +1,10 @@
-"""Older states of a keyed Task as those of its present version.
+"""Converts older states of a keyed Task to those of its current version.
 
 Problem: a keyed Task changes: a number becomes a record, a list a mapping. What was stored must be read with
 the types that it was written with, and those are gone from the application.
 
-Design: values are msgpack, which says by itself what it contains. The Task's `migrate` gets the states of a
-key as plain values, and returns those of the present version, which are encoded with their declared types. A
+Design: values are msgpack, which can be read without the type. The Task's `migrate` gets the states of a key
+as plain values, and returns those of the current version, which are encoded with their declared types. A
 bucket is migrated when it is read; it is written by the batch that changes it.
 
 An entry keeps the time at which its value was written: that of the old value of this name, of the old element

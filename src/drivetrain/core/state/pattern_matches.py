@@ -6,7 +6,8 @@ between. Which messages belong to a match must not depend on batches or on the o
 Design: messages of a key come in the order of their times. Each message that fulfils the first step begins a
 **partial match**. A partial match takes the first message that fulfils its next step; it has no choice, so
 each first message has at most one match. A step with `repeats` takes messages until one fulfils the next
-step. A partial match ends without a match when its span is over, or when a message comes that must not.
+step. A partial match ends without a match when its span is over, or when a message comes that must not come
+between.
 
 After a match, all partial matches of its key end: matches of a key do not overlap, and the earliest first
 message wins. With `overlapping` the others continue.

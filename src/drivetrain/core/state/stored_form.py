@@ -1,4 +1,4 @@
-"""Whether states can be read by the present version of a Task: as they are, by a migration, or not at all.
+"""Whether states can be read by the current version of a Task: as they are, by a migration, or not at all.
 
 Stored states carry the form in which they were written. A later version of a Task may declare other states,
 if it can migrate the earlier ones; what identifies a state (its key, its window) stays.

@@ -1,7 +1,7 @@
 """Versions by key and time: which ones a message sees, and which no message can see any more.
 
-Problem: a message at a time shall see the newest version up to that time of each thing with its key, whatever
-the order in which messages and versions arrived.
+Problem: a message sees, of each thing with its key, the newest version up to the message's time, whatever the
+order in which messages and versions arrived.
 
 Design: the versions of a key are lists in the order of their times, one for each **thing** (for each value
 of `per`). They are named by the row in which the caller keeps them. Of versions with equal times the one with
@@ -11,7 +11,7 @@ Invariants:
 
 1. What a message sees depends on the versions with times up to its own only.
 2. `needed` keeps the newest version of each thing up to the clock, and all later ones: what messages from the
-   clock on see does not change by it.
+   clock on see stays the same.
 
 Times are microseconds since the epoch. Called by `spark.compile.as_of` for each bucket of keys.
 """

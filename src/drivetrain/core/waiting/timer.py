@@ -1,8 +1,7 @@
 """The timer: delays on a timing wheel, driven by a given clock.
 
-Problem. Callers think in delays from now, the wheel in absolute expirations and buckets. Something has
-to walk the wheel from bucket to bucket, and to decide about a delay that is too short to
-wait for.
+Problem. Callers think in delays from now, the wheel in absolute expirations and buckets. Something has to
+take the wheel's buckets one by one, and to decide about a delay that is too short to wait for.
 
 Design. `add` turns a delay into an expiration; a task that the wheel refuses because it has expired is due at
 once, and `add` returns False. `advance` takes every bucket that has expired, one after the other,
