@@ -4,7 +4,7 @@ Problem: with an offset into a list that changes, clients miss items or see them
 a cursor, its format cannot change.
 
 Design: a cursor is the position (a JSON value) with the filters that it belongs to, in URL-safe base64. It is
-not signed: a client may choose all that it holds, and it is checked like any other parameter.
+not signed: everything in it is something that a client may choose, and is checked like any other parameter.
 
 Called by `console.handlers`.
 """

@@ -2,12 +2,12 @@
 into problem details.
 
 Design: one endpoint for all routes reads parameters into the route's structs, calls its handler and writes
-the answer. So no route has a way of its own to read, to refuse or to answer.
+the answer. So all routes read, refuse and answer in the same way.
 
 Invariants:
 
 1. Every answer that is not 2xx or 3xx is a problem as JSON.
-2. No answer can be taken for markup or a script: each says its type, and `Front` adds `nosniff`.
+2. No browser can mistake an answer for markup or a script: each states its type, and `Front` adds `nosniff`.
 3. A request that a route cannot read changes nothing.
 
 Called by `console.server`.
@@ -75,14 +75,14 @@ def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable
                 services.audit.note(caller, route.name, _about(call))
             return _response(await route.handle(call), route)
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it
+            return Response(status_code=400)  # the client has gone
         except InternalError:
             log.exception("%s met a bug", route.name)
             return _problem(unexpected(request.url.path))
         except DrivetrainError as error:
             problem = problem_of(error, request.url.path)
             if caller is None or not caller.sees_errors:
-                problem = msgspec.structs.replace(problem, user_traceback=None)  # it has lines of code
+                problem = msgspec.structs.replace(problem, user_traceback=None)  # it quotes lines of code
             return _problem(problem, headers_of(error))
 
     return answer

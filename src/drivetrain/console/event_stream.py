@@ -4,9 +4,10 @@ Problem: a reader that is slow, or has stopped reading without closing its conne
 
 Invariants:
 
-1. A stream holds one event that was not sent, beside what the socket's buffer takes.
-2. A reader that takes nothing for `STUCK_S` is let go; there are at most `MOST_STREAMS` streams.
-3. When a reader has gone, what makes its events is closed.
+1. A stream holds at most one event that was not sent, besides those in the socket's buffer.
+2. The stream of a reader that takes nothing for `STUCK_S` is closed; there are at most `MOST_STREAMS`
+   streams.
+3. When a reader has gone, the generator of its events is closed.
 
 Called by `console.handlers.events` and `console.handlers.logs`.
 """

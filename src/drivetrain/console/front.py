@@ -1,11 +1,12 @@
-"""What every request meets first: its host, the prefix of a proxy, and the address with a token in it.
+"""The layer that every request passes first: it checks the host, removes a proxy's prefix, and takes the
+token from an address.
 
-Problem: a page of another site can have its own name resolve to this machine, and then reads answers as its
-own (DNS rebinding); a proxy may or may not take its prefix off; a token in an address must not stay there.
+Problem: another site can let its own name resolve to this machine, and its pages can then read our answers
+(DNS rebinding); a proxy may or may not remove its prefix; a token in an address must not stay there.
 
-Design: a layer around the web application. A request is taken if its `Host` is an address, or a name of this
-machine or of the configuration: only names can be made to resolve to another's address. Every answer carries
-the headers that keep pages from running what is not the console's own.
+Design: a layer around the web application. A request is accepted if its `Host` is an address, or a name of
+this machine or of the configuration: DNS rebinding needs a name. The headers of every answer keep pages from
+running scripts of other sites.
 
 Invariants:
 
@@ -68,7 +69,7 @@ class Front:
             return
         path: str = scope["path"]
         if self._prefix and not (path == self._prefix or path.startswith(f"{self._prefix}/")):
-            path = self._prefix + path  # a proxy has taken it off
+            path = self._prefix + path  # a proxy has removed it
         scope = {**scope, "path": path, "root_path": self._prefix}
         if path == self._prefix:
             await _moved(f"{self._prefix}/")(scope, receive, send)

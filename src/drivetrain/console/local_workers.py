@@ -1,12 +1,12 @@
 """Workers of a local cluster: asks the `drivetrain local` that started this console to add or end one.
 
-Problem: a console has no right over processes, and in a cluster of several machines no place to start one.
-But `drivetrain local` runs all workers itself, and whoever tries a cluster out wants to see what one more
-does.
+Problem: a console starts and ends no processes, and in a cluster of several machines it has no machine to
+start one on. But `drivetrain local` runs all workers itself, and a user who tries out a cluster wants to see
+the effect of one more worker.
 
 Design: `drivetrain local` listens at a control socket in the directory of the cluster, which only its user
-may use, and tells its console the directory. It answers at once; that a worker is registered, or gone, is
-seen in the cluster.
+may use, and tells its console the directory. It answers at once; the cluster shows when a worker is
+registered, or gone.
 
 Called by `console.server`, `console.handlers.local_workers`, and `cli.local_control`, which answers.
 """

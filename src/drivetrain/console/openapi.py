@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document of the console, made from the table of routes.
 
 Design: schemas come from the structs, descriptions from their docstrings, so the document cannot disagree
-with the server. msgspec writes JSON Schema 2020-12, which is what OpenAPI 3.1 takes.
+with the server. msgspec writes JSON Schema 2020-12, which OpenAPI 3.1 uses.
 
 Called by `console.server`.
 """

@@ -115,7 +115,7 @@ class OperationBook:
             changes = {"state": "succeeded", "result": dict(await doing)}
         except DrivetrainError as error:
             changes = {"state": "failed", "problem": problem_of(error, path)}
-        except Exception:  # the console's bug is no reason to leave it running for ever
+        except Exception:  # a bug of the console must not leave the operation running for ever
             log.exception("an operation met a bug")
             changes = {"state": "failed", "problem": unexpected(path)}
         finally:

@@ -1,11 +1,10 @@
-"""Errors as problem details, by RFC 9457: which status an error has, and what its answer says.
+"""Errors as problem details, by RFC 9457: the status and the body of the answer to each error.
 
-Problem: programs need a stable code, people need the remedy, and neither may see more of the console's inside
-than they should.
+Problem: programs need a stable code, users need the remedy, and neither may see internals of the console.
 
 Design: errors of Drivetrain are answered with their own code and fields, by who must act: 4xx for users, 503
-for what is not there right now. Anything else is a bug of the console: logged whole, answered without
-details. The answer is JSON, so text of users stays data.
+for anything that is unavailable right now. Any other error is a bug of the console: it is logged completely,
+and answered without details. The answer is JSON, so texts from users stay data.
 
 Called by `console.endpoints`.
 """

@@ -1,4 +1,4 @@
-"""One route: how it is called, what it takes and answers, who may, and what it does.
+"""One route: its path, its parameters and answers, the role that it requires, and its handler.
 
 Problem: a server, a document for clients, checks of access and tests must agree on every request.
 

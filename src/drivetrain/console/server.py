@@ -100,7 +100,7 @@ async def serve(
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if made.runs is not None:  # open pages shall keep the end of the run that this console is beside
+        if made.runs is not None:  # open pages keep showing the end of the run that this console belongs to
             made.runs.look_anew()
             await made.watch.look_last(LAST_LOOK_S)
         made.watch.end_streams()
@@ -172,7 +172,7 @@ def _shown_runs(config: Config) -> tuple[EmbeddedRuns, EmbeddedRuns]:
 def _load(settings: uvicorn.Config) -> None:
     try:
         settings.load()
-    except OSError as error:  # of TLS, too
+    except OSError as error:  # also an error of TLS
         raise ConfigError(
             "the certificate of the console cannot be used",
             where=f"{settings.ssl_certfile}, {settings.ssl_keyfile}",

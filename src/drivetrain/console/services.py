@@ -1,6 +1,6 @@
-"""What the handlers of the console work with.
+"""The services that the handlers of the console use.
 
-A console shows a cluster, through its client, or the runs of this machine; both answer the same questions.
+A console shows a cluster, through its client, or the runs of this machine; both answer the same queries.
 
 Called by `console.server`, which makes it; read by `console.handlers`.
 """

@@ -1,11 +1,11 @@
-"""Finds the state directory of an application of the cluster, where the console runs.
+"""Finds the state directory of an application of the cluster on the machine of the console.
 
-Problem: the application master does not know what its executors keep; and the name of a state directory
-follows from the application's file, which must not run in the console.
+Problem: the application master does not know the state directory of its executors; and the directory's name
+depends on the application's file, which must not run in the console.
 
-Design: the planning process that makes the graph also returns what names the state (see `planning`), which is
-kept with the graph. The directory is that of the application's configuration, relative to where it was
-submitted; the console reads it if it is mounted here too, as it must be for the workers.
+Design: the planning process that makes the graph also returns the values that name the directory (see
+`planning`); they are kept with the graph. The directory is that of the application's configuration, relative
+to where it was submitted; the console reads it if it is mounted here too, as it must be for the workers.
 
 Called by `console.services`, for the handlers of dead letters, states and versions.
 """

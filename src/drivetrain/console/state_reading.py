@@ -1,10 +1,10 @@
 """Reads the states of applications for requests, each in a process of its own.
 
-Problem: states are Python objects of users' classes, in files that only Spark can read. Neither belongs into
-the console.
+Problem: states are Python objects of users' classes, in files that only Spark can read. Neither may be in the
+console.
 
-Design: a process for each request (`cli.state_process`), one at a time: it starts a small Spark. Few requests
-wait.
+Design: a process for each request (`cli.state_process`), one at a time: it starts a small Spark. At most
+`MOST_WAITING` requests wait.
 
 Called by `console.handlers.states` and `console.services`.
 """

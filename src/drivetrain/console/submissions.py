@@ -1,15 +1,15 @@
-"""Submissions by their `Idempotency-Key`: which application came of which.
+"""Submissions by their `Idempotency-Key`: which key belongs to which application.
 
-Problem: a client that lost the answer sends its submission again, and must not get a second application; one
-that uses a key again for something else has made a mistake.
+Problem: a client that lost the answer sends its submission again, and must not get a second application; a
+client that uses a key again for another upload has made a mistake.
 
 Design: a key belongs to its caller. The masters know a submission by an id that is made from both, so the
-same key gives the same application also through another console. What was sent with a key is remembered here
-as a hash.
+same key gives the same application also through another console. This module remembers a hash of the upload
+of each key.
 
 Invariants:
 
-1. One key is not taken for two different uploads.
+1. A key is accepted for one upload only.
 2. At most `MOST` keys are remembered, the newest.
 
 Called by `console.handlers.uploads`.

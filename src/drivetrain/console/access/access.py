@@ -1,17 +1,17 @@
 """Decides who makes a request, and whether they may.
 
-Problem: a console that anyone can reach lets anyone run code in the cluster; and a browser sends what it
-knows with requests that another site made it send.
+Problem: a console that anyone can reach lets anyone run code in the cluster; and a browser sends its cookies
+even with requests that a page of another site caused.
 
 Design: programs show a bearer token. Browsers have a cookie, which they get for a password, or on loopback
-for the random token in the address that `drivetrain console` prints. The cookie cannot be read by scripts.
-What changes anything is taken from a browser only if it says, by `Origin`, that a page of this very console
-asked.
+for the random token in the address that `drivetrain console` prints. The cookie cannot be read by scripts. A
+request that changes anything is accepted from a browser only if its `Origin` shows that it comes from a page
+of this console.
 
 Invariants:
 
-1. A token, a password or a cookie is neither kept nor logged; hashes are.
-2. A caller without proof has the role nobody; a wrong proof is an error, and is not taken for none.
+1. Tokens, passwords and cookies are neither kept nor logged, only their hashes.
+2. A caller without proof has the role nobody; a wrong proof is an error, not the same as no proof.
 3. When a user or a token is removed, or a password is changed, its sessions and streams end.
 4. Checking a password takes as long for a name that does not exist, and at most `MOST_CHECKS` run at once.
 

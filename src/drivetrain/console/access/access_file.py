@@ -1,9 +1,9 @@
-"""The users and tokens of the console, in a file that holds nothing by which one could sign in.
+"""The users and tokens of the console, in a file whose contents are not enough to sign in.
 
 Problem: a user who reads the file, or a backup of it, must not be able to use the console.
 
-Design: passwords are kept as scrypt hashes, tokens, which are random, as SHA-256. Only this
-user can read the file. It is read again after a change, so a removed token is refused immediately.
+Design: passwords are kept as scrypt hashes, tokens, which are random, as SHA-256. Only the user that runs the
+console can read the file. It is read again after a change, so a removed token is refused immediately.
 
 Invariants:
 

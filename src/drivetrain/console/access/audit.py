@@ -1,10 +1,10 @@
-"""The audit log: one line for every write that was asked for, before it is done.
+"""The audit log: one line for every write that is requested, before it is performed.
 
-Problem: when something was killed, one wants to know by whom, from where, and when.
+Problem: when an application was killed, its owners need to know by whom, from where, and when.
 
-Design: a line of JSON in the file `audit.log` in the directory of the console, and in its log. It is written
-before the write is done, so there is none without a line; what could not be noted is refused. Text of users
-is JSON, so a name cannot begin a line of its own. The file grows by a line for each write; at `LARGEST_BYTES`
+Design: a line of JSON in the file `audit.log` in the directory of the console, and in its log. The line comes
+first, so no write is without one; a write whose line cannot be written is refused. Texts from users are JSON
+strings, so a name cannot begin a line of its own. The file grows by a line for each write; at `LARGEST_BYTES`
 it becomes `audit.log.1`, and the previous `audit.log.1` is deleted.
 
 Called by `console.services`, which endpoints use.

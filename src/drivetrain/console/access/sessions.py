@@ -1,11 +1,11 @@
 """Sessions of browsers that have signed in: a pure core.
 
-Design: a session is a random text in a cookie; the console keeps its SHA-256, in memory: a console that
-starts again knows no sessions, and people sign in again.
+Design: a session is a random text in a cookie; the console keeps its SHA-256, in memory: after a restart the
+console has no sessions, and users sign in again.
 
 Invariants:
 
-1. There are at most `MOST` sessions; the one that was unused for longest goes first.
+1. There are at most `MOST` sessions; a further one replaces the one that was unused for longest.
 2. A session ends `IDLE_MS` after its last use, and `LONGEST_MS` after it began.
 
 Called by `console.access.access`.

@@ -3,12 +3,12 @@
 Problem: passwords can be guessed, and each guess costs the console memory and time.
 
 Design: after `FREE` failures of a name from an address, each further one doubles the time until the next try,
-up to `LONGEST_MS`. Failures of a name from anywhere count as well, with more that are free, so that a guesser
-with many addresses is slowed down and cannot lock a user out for long.
+up to `LONGEST_MS`. Failures of a name from all addresses together count as well, but more of them are free.
+So an attacker with many addresses is slowed down, and cannot lock a user out for long.
 
 Invariants:
 
-1. What was not tried for `FORGOTTEN_MS` is forgotten; at most `MOST` names and addresses are remembered.
+1. Names and addresses without a try for `FORGOTTEN_MS` are forgotten; at most `MOST` are remembered.
 
 Called by `console.access.access`.
 """

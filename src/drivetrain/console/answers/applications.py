@@ -1,4 +1,4 @@
-"""Applications: in a list, and one as it is now.
+"""Applications: a list of them, and the current state of one.
 
 Called by `console.handlers.applications` and `console.watching.status_answers`.
 """

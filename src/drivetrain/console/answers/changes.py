@@ -1,4 +1,4 @@
-"""A change of a running application, as it would be; and changes of its configuration.
+"""What a change of a running application would do; and changes of its configuration.
 
 Called by `console.handlers.changes` and `console.handlers.configuring`, and by
 `console.planning.changes_planned`, which makes these.

@@ -1,4 +1,4 @@
-"""The cluster: masters, workers, and how much there is of everything.
+"""The cluster: masters, workers, and totals.
 
 Called by `console.handlers.cluster` and `console.watching.cluster_watch`.
 """

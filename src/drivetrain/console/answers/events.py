@@ -1,4 +1,4 @@
-"""What the stream of events carries: the type of an event, and its data.
+"""The events of the stream of events: their types and data.
 
 Called by `console.watching.cluster_watch` and `console.handlers.events`.
 """

@@ -1,4 +1,4 @@
-"""An upload as it would run: its settings and its graph.
+"""The settings and the graph that an upload would run with.
 
 Called by `console.planning.answers`, which makes these in a process of its own.
 """

@@ -1,4 +1,4 @@
-"""Writes: what is sent for them, and what is answered.
+"""Requests that change something: their bodies and their answers.
 
 Called by `console.operations` and `console.handlers.writes`.
 """

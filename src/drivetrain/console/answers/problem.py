@@ -1,4 +1,4 @@
-"""What an answer other than 2xx says: problem details by RFC 9457, with our codes and remedies.
+"""The body of an answer other than 2xx: problem details by RFC 9457, with our codes and remedies.
 
 Called by `console.problems`.
 """

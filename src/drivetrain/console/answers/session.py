@@ -1,4 +1,4 @@
-"""Signing in: what is sent, and what is answered.
+"""Signing in: the bodies of requests and answers.
 
 Called by `console.handlers.session`.
 """

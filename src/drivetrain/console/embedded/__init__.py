@@ -1,1 +1,1 @@
-"""The runs of this machine: what `drivetrain run` runs, seen through state directories."""
+"""The runs of this machine: the applications that `drivetrain run` runs, found by their state directories."""

@@ -1,11 +1,11 @@
-"""How an application that runs or ran embedded is: one look at its state directory.
+"""The status of an application that runs or ran embedded, from one look at its state directory.
 
-Problem: nobody keeps a list of runs. An application runs, has ended in order, or its process was killed; and
-it may begin or end while one looks.
+Problem: there is no list of runs. An application runs, has ended properly, or its process was killed; and it
+may begin or end during a look.
 
 Design: the process that answers at the control socket runs the application, and reports its state. If no
-process answers, the last run has left its end in `runtime.last_run`; without that, the run was killed. One
-look reads the notes, and either asks the socket or reads one file.
+process answers, the last run has recorded its end in `runtime.last_run`; without that record, the run was
+killed. One look either queries the socket or reads that file.
 
 Called by `console.embedded.runs`.
 """

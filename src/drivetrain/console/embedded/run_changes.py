@@ -1,10 +1,10 @@
 """Changes of a run: to an uploaded graph, and back to an earlier version.
 
-Problem: a run takes a change over its control socket, from the record and the code of a version. The record
+Problem: a run accepts a change over its control socket, as the record and the code of a version. The record
 of an earlier version is in its state directory; that of an uploaded file is made in a process of its own.
 
 Design: the same steps as `drivetrain update` and `drivetrain rollback`: compare with the version in force,
-refuse what cannot be, ask the run, wait for the end of the trial.
+refuse an impossible change, send the change to the run, wait for the end of the trial.
 
 Invariants:
 

@@ -1,16 +1,17 @@
-"""The applications that `drivetrain run` runs on this machine, for a console: what a client is to a cluster.
+"""The applications that `drivetrain run` runs on this machine, for a console: the counterpart of the client
+of a cluster.
 
-Problem: pages, metrics and histories ask for applications many times a second, and know only the client of a
-cluster.
+Problem: pages, metrics and histories query applications many times a second, and use only the interface of a
+cluster's client.
 
-Design: the same questions, with the same answers. Each is answered from a look at a state directory (`look`)
-that is at most `FRESH_S` old, made in one of few threads. What only a cluster can do is refused, with the
+Design: the same queries, with the same answers, from a look at a state directory (`look`) that is at most
+`FRESH_S` old, made in one of few threads. Requests that only a cluster can fulfil are refused, with the
 reason.
 
 Invariants:
 
-1. However many ask, an application is looked at once in `FRESH_S`.
-2. Nothing is written but what was asked for: a stop, a savepoint, a change.
+1. However many queries there are, an application is looked at once in `FRESH_S`.
+2. A run is changed only by request: a stop, a savepoint, a change.
 
 Called by `console.server`; read by the handlers.
 """

@@ -1,1 +1,1 @@
-"""What the routes do: a call in, an answer out."""
+"""The functions of the routes: each takes a call and returns an answer."""

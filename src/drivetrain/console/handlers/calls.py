@@ -1,7 +1,6 @@
 """Calls of clients that reach the cluster through the console: the command line, and programs in Python.
 
-Called by `console.routes.writes`. What is asked, and how it is answered, is in
-`cluster.client.console_calls`.
+Called by `console.routes.writes`. The requests and answers are defined in `cluster.client.console_calls`.
 """
 
 from __future__ import annotations

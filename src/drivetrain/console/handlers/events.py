@@ -1,4 +1,4 @@
-"""The stream of events: server-sent events of what has changed, as fast as the reader takes them.
+"""The stream of events: server-sent events about changes, as fast as the reader takes them.
 
     begin         the first: whether it continues an earlier stream        `BeginEvent`
     connection    whether the console reaches a leading master             `ConnectionEvent`
@@ -10,9 +10,9 @@
     end           the last: the console ends                               `EndEvent`
 
 Each event but `begin`, `tick` and `end` has an id, which a browser sends back as `Last-Event-ID` when it
-connects again: it then gets what has changed since. Each carries a whole state, so a reader that is slow, or
-was away, misses states in between and never the last one; and the memory of the console does not depend on
-how slow readers are.
+connects again: it then gets the changes since that event. Each carries a whole state, so a reader that is
+slow, or was away, misses intermediate states but never the last one; and the memory of the console does not
+depend on how slow readers are.
 
 Invariants:
 

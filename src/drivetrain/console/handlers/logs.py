@@ -1,4 +1,4 @@
-"""Requests for what the processes of an application write and do: logs, and stacks of threads.
+"""Requests for the logs of an application's processes, and for the stacks of their threads.
 
 Called by `console.routes.table`.
 """

@@ -1,7 +1,7 @@
 """Pages of messages that an application keeps in its state directory, the newest first.
 
-Problem: dead letters and late messages are asked for in the same way, page by page, and found by different
-positions.
+Problem: dead letters and late messages are requested in the same way, page by page, but have different kinds
+of positions.
 
 Design: `page_of` finds the state directory, reads in a thread, and turns the position at which a page ends
 into the cursor of the next one, and back. The caller reads the files, and answers.

@@ -1,8 +1,8 @@
 """Requests that bring an application: plan it, or submit it.
 
-The body is the application's file, or a zip of a directory with the file in it. What is asked beside it is
-checked first. Then it is written to disk while it comes, and counted; the file runs in a process of its own
-(see `planning`), never in the console.
+The body is the application's file, or a zip of a directory with the file in it. The other parameters are
+checked first. Then the body is written to disk as it arrives, up to a limit; the file runs in a process of
+its own (see `planning`), never in the console.
 
 Called by `console.routes.writes` and `console.handlers.changes`.
 """
@@ -128,7 +128,7 @@ async def _submitted(call: Call, outcome: Outcome, place: Path, id: str | None) 
     if id is not None:
         there = (await client.application(app_id)).spec
         if (there.code, there.name, there.settings) != (spec.code, spec.name, spec.settings):
-            raise submissions.reused()  # through another console, or before this one was started
+            raise submissions.reused()  # the key was used through another console, or before this one started
     return Submitted(app_id=app_id, name=spec.name)
 
 

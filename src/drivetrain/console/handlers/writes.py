@@ -1,4 +1,4 @@
-"""Requests that change an application that is there: kill, restart, replay, savepoint.
+"""Requests that change an existing application: kill, restart, replay, savepoint.
 
 Called by `console.routes.table`, `console.handlers.changes` and `console.handlers.versions` (`begun`).
 """

@@ -1,1 +1,1 @@
-"""Metrics in OpenMetrics: the status that is there, under names that stay."""
+"""Metrics in the OpenMetrics format: the status of the cluster, under stable names."""

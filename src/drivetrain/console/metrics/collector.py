@@ -1,11 +1,12 @@
-"""Turns what the cluster says into metrics, when it is asked for them: there is no second bookkeeping.
+"""Converts the cluster's status to metrics when they are requested; it keeps no figures of its own, except
+those of `counters`.
 
-Problem: a monitoring system asks every few seconds; an application master that does not answer must not keep
-the figures of the others from it.
+Problem: a monitoring system asks every few seconds; an application master that does not answer must not delay
+the figures of the others.
 
 Design: one look at the masters and at every application that runs, a few at a time and each with a timeout;
-then the families are filled, and prometheus-client writes them. A console that reaches no leader has a
-metric for it.
+then the families are filled, and prometheus-client writes them. One metric shows whether the console reaches
+a leader.
 
 Invariants:
 

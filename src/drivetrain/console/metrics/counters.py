@@ -1,7 +1,7 @@
 """Counters that do not fall when an application master is replaced: a pure core.
 
 Problem: an application master's counters begin at zero with each epoch, and monitoring systems that compute
-rates and sums from a counter take a fall for a restart of the whole application.
+rates and sums from a counter interpret a fall as a restart of the whole application.
 
 Design: for each application and counter, the totals of earlier epochs are added to the current epoch's value.
 The growth between the last look and the end of an epoch is unknown, and is missing from the total.

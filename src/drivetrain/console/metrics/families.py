@@ -1,8 +1,8 @@
-"""The metrics of the console: names, labels and what they mean.
+"""The metrics of the console: names, labels and meanings.
 
 Names follow Prometheus' conventions: the prefix `drivetrain_`, base units (seconds, bytes), `_total` for
-counters. Labels are the application and what of it is meant (a fragment, a channel, a processor), never a
-batch, an attempt or a key: those are new all the time, and a monitoring system keeps each of them for ever.
+counters. Labels are the application and a part of it (a fragment, a channel, a processor), never a batch, an
+attempt or a key: there are always new ones of these, and a monitoring system keeps each for ever.
 
 Called by `console.metrics.collector`.
 """

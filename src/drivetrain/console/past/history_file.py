@@ -1,19 +1,20 @@
 """The figures of applications over time, in a file of SQLite.
 
-Problem: an application master keeps a quarter of an hour, in memory. A question about last night needs more,
-and what answers it must survive the console, must not grow without bound, and must never keep the console
-from starting.
+Problem: an application master keeps a quarter of an hour, in memory. A question about last night needs more.
+The figures that answer it must survive the console, must not grow without bound, and must never keep the
+console from starting.
 
-Design: a row for each moment of each application: those that the application master noted (`STEP_MS` apart)
-for `FINE_MS`, and one merged row (`core.job.history.merged`) for each `COARSE_STEP_MS` for `COARSE_MS`. The
-file has at most `MOST_BYTES`; when it is full, the oldest rows of all applications are deleted. What if we
-die here: a write is one transaction in SQLite's write-ahead log, so a file has all of it or nothing. A file
-that SQLite cannot read is put aside, with a warning, and a new one begun. When the disk is full, the warning
-is written once, and what is there is still read.
+Design: a row for each moment of each application: those that the application master recorded (`STEP_MS`
+apart) for `FINE_MS`, and one merged row (`core.job.history.merged`) for each `COARSE_STEP_MS` for
+`COARSE_MS`. The file has at most `MOST_BYTES`; when it is full, the oldest rows of all applications are
+deleted. What if we die here: a write is one transaction in SQLite's write-ahead log, so a file has all of it
+or nothing. A file that SQLite cannot read is renamed, with a warning, and a new one begun. When the disk is
+full, there is one warning, and the existing rows can still be read.
 
 Invariants:
 
-1. Of an application there is at most one row for each step and time; what is noted again changes nothing.
+1. Of an application there is at most one row for each step and time; recording a moment again changes
+   nothing.
 2. Reading holds one group of moments that are merged, and the result, which has at most `points` moments.
 
 Called by `console.past.recorder`, in one thread.

@@ -1,10 +1,11 @@
 """Records the figures of all applications that run, for curves of the last weeks.
 
-Problem: figures are asked for after the fact, and nobody had a page open then.
+Problem: users ask for figures of a time when no page was open.
 
-Design: every `EVERY_S` all applications that run are asked for the last quarter of an hour, which is noted in
-`history_file`. So a console that was away for less than that has missed nothing. A request for the history of
-one application asks it first, if it may have more. All access to the file is in one thread.
+Design: every `EVERY_S` the recorder requests the last quarter of an hour from all applications that run, and
+records it in `history_file`. So a console that was away for less than that has missed nothing. A request for
+the history of one application queries that application first, if it may have newer figures. All access to the
+file is in one thread.
 
 Invariants:
 

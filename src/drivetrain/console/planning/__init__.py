@@ -1,1 +1,1 @@
-"""Plans applications in processes of their own, because to plan one is to run its file."""
+"""Plans applications in processes of their own, because planning one runs its file."""

@@ -1,12 +1,13 @@
-"""Has applications planned: one that the cluster has, from the code that the masters keep; or an upload.
+"""Plans applications: one of the cluster, from the code that the masters keep; or an upload.
 
-Problem: the graph is in the user's file, which must not run in the console; files take seconds to load; and a
-page that shows a graph is opened by many.
+Problem: the graph is in the user's file, which must not run in the console; files take seconds to load; and
+many users open a page that shows a graph.
 
 Design: a process for each plan (see `program` and `processes`), few at a time. A plan of an application that
 the cluster has is kept: its code and settings never change under one id and version.
 
-Invariant: at most `MOST_PROCESSES` planning processes run; who comes beyond `MOST_WAITING` is refused.
+Invariant: at most `MOST_PROCESSES` planning processes run, and at most `MOST_WAITING` requests wait for one;
+further requests are refused.
 
 Called by `console.services`, `console.state_directories`, `console.server` and the handlers of uploads and
 changes.

@@ -1,4 +1,4 @@
-"""Runs a program that loads what users wrote, in a process of its own with limits.
+"""Runs a program that loads code or states of users, in a process of its own with limits.
 
 Problem: a file, or a state, of a user may loop, take all memory, end its process or print when it is loaded;
 and it can read the environment.
@@ -9,7 +9,7 @@ ends when the console does. The request and the outcome are files: the standard 
 
 Invariants:
 
-1. When `run` has returned, its process and what that started are gone.
+1. When `run` has returned, its process and the processes that this has started are gone.
 2. Nothing of the environment reaches a process but `PASSED_ON` and what the caller names.
 
 Called by `console.planning.planning` and `console.state_reading`, which start processes, and by
@@ -68,7 +68,7 @@ async def run(
     with open(directory / "log", "wb", opener=private) as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # what lies in the current directory hides no package
+            "-P",  # files in the current directory hide no package
             "-m",
             program,
             str(directory),
@@ -143,7 +143,7 @@ def serve(answer: Callable[[Path, bytes], Outcome], *, too_large: str) -> None:
         outcome = Outcome(error=error_view(full))
     write_whole(directory / OUTCOME, msgspec.json.encode(outcome), synced=False)
     sys.stdout.flush()
-    os._exit(0)  # threads that the user's file has started are of no use
+    os._exit(0)  # without waiting for threads that the user's file has started
 
 
 def _limit() -> None:

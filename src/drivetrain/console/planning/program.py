@@ -1,6 +1,6 @@
 """A planning process: runs an application's file, plans it, and writes the outcome to a file.
 
-See `processes` for how it is kept apart from the console.
+`processes` describes how it is isolated from the console.
 
 Called by `console.planning.planning`, which starts it.
 """

@@ -1,4 +1,5 @@
-"""What the console asks of a process, and what it gets: files of JSON, in a directory of both.
+"""The requests of the console to a planning process, and their outcomes: JSON files in a directory that both
+use.
 
 Called by `console.planning.planning` and `console.planning.program`, `cli.state_process` and
 `cli.change_process`.

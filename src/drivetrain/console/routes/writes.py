@@ -1,4 +1,4 @@
-"""The routes that change something, and those of the operations that this begins.
+"""The routes that change something, and those of the operations that they begin.
 
 Called by `console.routes.table`.
 """

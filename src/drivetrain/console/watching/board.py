@@ -1,11 +1,11 @@
-"""The latest of everything that streams of events carry: a pure core.
+"""The newest states that streams of events carry: a pure core.
 
-Problem: hundreds of pages listen, some of them slowly, and some come back after their connection was gone. A
+Problem: hundreds of pages listen, some of them slowly, and some return after they lost their connection. A
 queue for each of them would grow without bound.
 
-Design: of each thing (an application, the cluster) the board keeps only what it is now, with the number of
-that change. A reader remembers the number up to which it has read; next it gets whatever has a higher one. A
-slow reader misses states in between and never the last one.
+Design: of each topic (an application, the cluster) the board keeps only the current state, in a note with the
+number of its change. A reader remembers the number up to which it has read; next it gets the notes with
+higher ones. A slow reader misses intermediate states but never the last one.
 
 Invariants:
 

@@ -1,6 +1,6 @@
 """Polls the cluster and the applications that a page watches, and keeps the board up to date.
 
-Problem: every open page shall show changes within a second, and pages that are open for days must not slow
+Problem: every open page must show changes within a second, and pages that are open for days must not slow
 down the cluster: two hundred pages may cost the masters and an application master no more than one.
 
 Design: one loop polls the cluster while any page listens, and one loop polls each application that a page
@@ -12,9 +12,8 @@ Invariants:
 
 1. Each application is looked at by at most one loop.
 2. No error of a poll ends its loop.
-3. An application is gone when the leader reports it, or when it was missing in `LOOKS_UNTIL_GONE` lists in
-turn:
-   a list that comes in pages may lack one that changed meanwhile.
+3. An application is gone when the leader reports it, or when it was missing in `LOOKS_UNTIL_GONE` consecutive
+   lists: a list that comes in pages may lack one that changed meanwhile.
 
 Called by `console.services` and `console.handlers`.
 """
@@ -184,7 +183,7 @@ class Watch:
     async def _look_at_cluster(self) -> None:
         self._masters = await self._client.masters()
         if self._shows == "cluster" and not any(master.leads for master in self._masters):
-            self._note_cluster()  # what follows needs a leader
+            self._note_cluster()  # the queries below need a leader
         self._workers, self._lines = await asyncio.gather(self._client.workers(), self._client.applications())
         self._note_cluster()
         for line in self._lines:
@@ -258,7 +257,7 @@ class Watch:
         status, watched.history = await asyncio.gather(
             self._client.job_status(view), self._client.history(view)
         )
-        watched.history_s = None if status is None else now_s  # a successor is asked at once
+        watched.history_s = None if status is None else now_s  # a new master is queried at once
         await self._recorder.note(view.app_id, watched.history)
         return status
 

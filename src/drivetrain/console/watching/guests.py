@@ -1,15 +1,15 @@
-"""What guests see of an application: everything but the texts of errors.
+"""Removes from an application's status what guests may not see: the texts of errors.
 
 Problem: an error quotes the message that it is about, and a traceback lines of code. Only users may read
 those; but the text of an error is in many places: in errors, in the reason of an application's end, in failed
-checkpoints, and in the findings that are made of all of these.
+checkpoints, and in the findings, which are derived from all of these.
 
-Design: texts are taken out of what the cluster has reported, before anything is made of it. That there is an
-error, and its code, which is one of ours, stays: guests see what does not work.
+Design: the texts are removed from the cluster's reports, before any answer is made from them. The errors
+themselves stay, with their codes, which are ours: guests see what does not work.
 
 Invariants:
 
-1. No text of an error, of a log or of a process is in what is made for guests.
+1. No answer to a guest contains a text of an error, of a log or of a process.
 2. An application without such texts is the same object for guests and for users.
 """
 

@@ -7,7 +7,7 @@ Design: a pure core. A rate is the growth over the last `SPAN_MS`, on the applic
 
 Invariants:
 
-1. Readings are of one epoch and their times grow.
+1. All readings are of one epoch, in the order of their times.
 2. There are at most `MOST_READINGS`, and one that is older than `SPAN_MS` only if it is the first.
 
 Called by `console.watching.cluster_watch`.

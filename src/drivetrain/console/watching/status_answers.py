@@ -1,4 +1,4 @@
-"""Makes the console's answers from what the masters and an application master say.
+"""Makes the console's answers from the reports of the masters and of an application master.
 
 Called by `console.watching.cluster_watch`, `console.handlers.cluster` and `console.handlers.applications`.
 """
