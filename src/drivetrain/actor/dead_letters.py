@@ -1,4 +1,4 @@
-"""Dead letters: what could not be delivered, and why.
+"""Dead letters: messages that could not be delivered, each with the reason.
 
 Problem: `tell` gives no answer, so an undeliverable message would vanish without a trace; and an asker would
 wait for its whole timeout although the outcome is known.

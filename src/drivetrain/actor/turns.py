@@ -225,7 +225,8 @@ class ActorCell(Cell):
 
 def _failure(error: BaseException, where: str) -> Failure:
     """The answer to an asker about `error`."""
-    # The code of an ask that failed inside the actor would look like the outcome of the one outside.
+    # The code of an `AskError` is not passed on: the asker would take the failure of an inner ask for that of
+    # its own.
     if isinstance(error, DrivetrainError) and not isinstance(error, AskError):
         return Failure(error.code, error.what, where, error.remedy)
     if isinstance(error, asyncio.CancelledError):

@@ -241,7 +241,7 @@ class Application:
         try:
             return views().draw(self)
         except GraphError:
-            return None  # it is being written: the notebook shows its name
+            return None  # the graph is not complete yet: the notebook shows the application's name
 
     # -- the low-level graph -----------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ The problem: the two servers speak one protocol, and users write the address of 
 appear in a plan, a log or the state directory.
 
 The design: the modes, the key and the rules for `--fresh` are those of all SQL sinks (`api.sql_sink`). The
-address is a URL with either scheme; which server it is, is found out when the sink connects.
+address is a URL with either scheme; the sink finds out which of them it is when it connects.
 
 Invariants: those of `api.sql_sink`.
 

@@ -19,7 +19,7 @@ def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
     """
     try:
         names = (given,) if isinstance(given, str) else tuple(given)
-    except TypeError:  # what cannot be iterated
+    except TypeError:  # it cannot be iterated
         names = (None,)  # type: ignore[assignment]  # refused below
     if not all(isinstance(name, str) for name in names):
         raise GraphError(

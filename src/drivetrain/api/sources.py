@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeGuard
 
 from drivetrain.api.application_stream import ApplicationStream
-from drivetrain.api.application_stream import application as application  # users say sources.application
+from drivetrain.api.application_stream import application as application  # users write sources.application
 from drivetrain.api.columns import expr
 from drivetrain.api.custom_source import CustomSource, PushSource
 from drivetrain.api.delta_source import DeltaRows
-from drivetrain.api.delta_source import delta as delta  # users say sources.delta
+from drivetrain.api.delta_source import delta as delta  # users write sources.delta
 from drivetrain.api.durations import microseconds
 from drivetrain.api.file_sources import (
     BadRecordPolicy,
@@ -47,9 +47,9 @@ from drivetrain.api.file_sources import (
     text,
 )
 from drivetrain.api.kafka import Kafka
-from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
+from drivetrain.api.kafka import kafka as kafka  # users write sources.kafka
 from drivetrain.api.mqtt_source import Mqtt
-from drivetrain.api.mqtt_source import mqtt as mqtt  # users say sources.mqtt
+from drivetrain.api.mqtt_source import mqtt as mqtt  # users write sources.mqtt
 from drivetrain.api.other_words import SOURCE_WORDS
 from drivetrain.api.spelling import names_of_module
 from drivetrain.api.types import schema_of

@@ -1,4 +1,4 @@
-"""All that a cluster says of one application, asked once: what `show` and `explain` print.
+"""Everything that a cluster reports about one application, queried once; `show` and `explain` print it.
 
 Called by `cli.explain` and `cli.show`.
 """

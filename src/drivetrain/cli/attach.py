@@ -1,4 +1,4 @@
-"""`drivetrain attach`: adds processors after one of an application that runs here or in a cluster.
+"""`drivetrain attach`: adds processors after a processor of an application that runs here or in a cluster.
 
 Called by `cli.main`. Needs no Java.
 """

@@ -1,4 +1,4 @@
-"""What differs between two versions of an application that are kept: as a table, as data, and as a picture.
+"""The difference between two kept versions of an application: as a table, as data, and as a picture.
 
 Called by `cli.versions`.
 """

@@ -1,6 +1,7 @@
-"""Cancels a change that has not begun, because messages from before it are still being read.
+"""Cancels a change that has not begun because the messages from before it are still being read.
 
-Such a change has no version yet to return from: `drivetrain rollback` looks for one first.
+Such a change has not recorded a version that a rollback could undo, so `drivetrain rollback` looks for such a
+change first.
 
 Called by `drivetrain rollback`.
 """

@@ -1,6 +1,6 @@
 """Shared parts of the commands for a cluster: their options, and a connected client.
 
-Called by the commands for a cluster, and by those that are for applications of this machine, too.
+Called by the commands for a cluster, and by commands that also work on applications of this machine.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def with_masters(sets: Mapping[str, str], masters: str | None, console: str | No
     if console is not None:
         address, _, token = console.partition(_BEFORE_IT)
         given[client_keys.CONSOLE.name] = address
-        if token:  # apart from the address, which is shown
+        if token:  # kept out of the address, which is shown
             given[client_keys.CONSOLE_TOKEN.name] = token
     return given
 

@@ -111,5 +111,5 @@ def _serve(
         if config[log_keys.FORMAT] != "json":
             raise
         scrub(error)
-        logging.getLogger("drivetrain").critical("%s", error)  # one object, as the others
+        logging.getLogger("drivetrain").critical("%s", error)  # one JSON object, like every other entry
         raise typer.Exit(error.exit_code) from error

@@ -77,7 +77,7 @@ def console_command(
     log_to_standard_error(config, process="console")
     from drivetrain.console.server import serve
 
-    # Of the command that starts a console and prints its address: then the token is in no log.
+    # The token of the command that started this console and prints its address, so that no log has it.
     token = os.environ.pop(TOKEN_VARIABLE, None)
 
     def ready(console: ConsoleAddress) -> None:

@@ -1,4 +1,4 @@
-"""Where a console listens that another command starts: at its configured port, or at a free one.
+"""The port of a console that another command starts: the configured one, or a free one.
 
 Called by `local`, `local_cluster` and `run_console`.
 """

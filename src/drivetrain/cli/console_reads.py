@@ -1,4 +1,4 @@
-"""What commands read of an application's state through a console: states, dead letters, late messages.
+"""Reads states, dead letters and late messages of an application through a console, for commands.
 
 Without a console these commands read the state directory, which a user of a console cannot reach.
 

@@ -42,7 +42,7 @@ def explain_command(
             app_id, situation = app, without_leader(client, app)
             findings = diagnose(situation)
             if not findings:
-                raise  # one leads meanwhile: the command may be given again
+                raise  # a master leads meanwhile: the user may repeat the command
     if as_json:
         data = {
             "app_id": app_id,

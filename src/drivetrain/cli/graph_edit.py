@@ -1,7 +1,7 @@
 """A change of a running application that names one processor, instead of a file with the whole graph.
 
-Called by `drivetrain attach`, `drivetrain remove` and `drivetrain replace`: the same change as by
-`drivetrain update`, shown, asked for, recorded and rolled back alike, here or in a cluster. Needs no Java.
+Called by `drivetrain attach`, `drivetrain remove` and `drivetrain replace`: the change is shown, confirmed,
+recorded and rolled back as with `drivetrain update`, here or in a cluster. Needs no Java.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`drivetrain init`: makes a project: an application, its settings, data, a test, configuration, a CI file.
 
-Design: the files are made in a hidden directory beside the new one, which is then renamed: whoever stops
-in the middle has no half of a project. What is in them is in `project_files`.
+Design: the files are made in a hidden directory beside the new one, which is then renamed: if the command is
+stopped, no half of a project is left. Their contents are in `project_files`.
 
 Called by `cli.main`.
 """

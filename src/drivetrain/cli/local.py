@@ -68,7 +68,8 @@ def local_command(
     given = dict(parse_sets(sets))
     split_sets(given, ())
     local_sets = {**given, cluster_keys.HOST.name: HOST}
-    config = load_config(config_file, local_sets, finds_local=False)  # a mistake ends this command first
+    # Before any process starts: an error ends the command.
+    config = load_config(config_file, local_sets, finds_local=False)
     stop = _Stop()
     cluster = LocalCluster(
         masters,

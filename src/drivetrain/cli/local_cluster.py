@@ -100,7 +100,7 @@ class LocalCluster:
             **sets,
             cluster.MASTERS.name: ",".join(self.masters),
             cluster.HOST.name: HOST,
-            cluster.HEALTH_PORT.name: "0",  # they cannot all listen at one
+            cluster.HEALTH_PORT.name: "0",  # they cannot all listen at one port
         }
         if config[worker.DRAIN_TIMEOUT] == worker.DRAIN_TIMEOUT.default_value:
             self._sets[worker.DRAIN_TIMEOUT.name] = _DRAIN  # there is no other machine to hand over to

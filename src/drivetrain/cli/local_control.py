@@ -1,12 +1,13 @@
-"""What the console of a local cluster may ask `drivetrain local`: which workers it runs, one more, one less.
+"""The requests of a local cluster's console to `drivetrain local`: to list its workers, to add one, to end
+one.
 
 Design: requests come in threads of the control socket. A process must be started by the main thread, since
-the kernel ends it with the thread that started it (`cluster.parent`), so requests wait until that looks at
-them.
+the kernel ends it with the thread that started it (`cluster.parent`), so requests wait until the main thread
+handles them.
 
 Invariants:
 
-1. Whatever is asked, it is answered, and no request ends the cluster.
+1. Every request is answered, and none ends the cluster.
 2. Only workers that this command has started are ended.
 
 Called by `local`.

@@ -1,4 +1,4 @@
-"""The check of a place in an object store: reached, allowed, and as good as its word.
+"""Checks a place in an object store: can it be reached, is access permitted, does it keep its guarantees.
 
 It writes a few small objects under a name of its own below the place, and deletes them.
 

@@ -1,6 +1,6 @@
 """The files of a new project.
 
-Each is what a person would write who knows the guide, and is there to be changed. `NAME` stands for the name.
+Each is written as the guide recommends, and meant to be changed. `NAME` stands for the project's name.
 
 Called by `cli.init`.
 """

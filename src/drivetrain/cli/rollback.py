@@ -1,6 +1,6 @@
 """`drivetrain rollback`: changes an application that runs back to an earlier version of its graph.
 
-Called by `cli.main`. Needs no Java, nor the file that the version was written in.
+Called by `cli.main`. Needs neither Java nor the file of that version.
 """
 
 from __future__ import annotations

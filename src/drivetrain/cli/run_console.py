@@ -1,13 +1,13 @@
 """The console that `drivetrain run --console` starts beside a run.
 
-Problem: whoever tries an application wants to see it, and must neither set up a cluster nor slow the run
-down.
+Problem: a user who tries an application wants to watch it, without setting up a cluster, and without slowing
+the run down.
 
 Design: a process of its own, `drivetrain console --state-dir`, which asks the run through its control socket
-like any other process. The run does not wait for it: a thread prints the address once the console listens,
-or why it has ended. The console ends with the command; before that it looks once more, so that open pages
-keep the end of the run. It is tied to this process and ends when this one is killed (`cluster.parent`). It
-is in a session of its own: Ctrl-C stops the run, not the console.
+like any other process. The run does not wait for it: a thread prints the address once the console listens, or
+why it has ended. The console ends with the command; before that it looks once more, so that open pages show
+the end of the run. It is tied to this process and ends when this one is killed (`cluster.parent`). It is in a
+session of its own: Ctrl-C stops the run, not the console.
 
 Called by `cli.run`.
 """

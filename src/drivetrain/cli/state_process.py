@@ -74,7 +74,7 @@ def _text(value: Any) -> str:
 
     try:
         text = json.dumps(plain(value), ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):  # one that holds itself
+    except (TypeError, ValueError, RecursionError):  # a value that contains itself
         text = repr(value)
     return text.encode(errors="replace").decode()
 

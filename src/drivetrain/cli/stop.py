@@ -1,9 +1,8 @@
 """Ctrl-C and termination signals: the first asks the run to drain and stop, the second ends the process.
 
 The second signal ends the process without clean-up, because a user who repeats it has probably seen the clean
-stop hang.
-Nothing is lost: a run that is killed at any moment resumes from its last committed batch, and Spark's Java
-process ends when this one is gone.
+stop hang. Even then nothing is lost: a run that is killed at any moment resumes from its last committed
+batch, and Spark's Java process ends when this one is gone.
 
 Invariants:
 1. After the first signal `requested` stays true, and the previous handlers are restored when the block ends.

@@ -1,4 +1,4 @@
-"""Serves until a signal asks to stop: the first ends in order, the second at once.
+"""Serves until a signal: the first one closes everything and ends, the second ends at once.
 
 Called by `cluster_commands` and `console`.
 """

@@ -1,8 +1,8 @@
 """`drivetrain update`: changes an application while it runs embedded here, or in a cluster.
 
-Shows what changes, processor by processor, asks, has the application do it, and waits for the end of the
-trial. Code for an application that runs here goes through the state directory, code for a cluster the way of
-code that is submitted.
+Shows what changes, processor by processor, asks the user, requests the change, and waits for the end of the
+trial. Code for an application that runs here is passed through the state directory, code for a cluster like
+that of a submission.
 
 Called by `cli.main`. Needs no Java.
 """

@@ -90,7 +90,7 @@ def _look_at(path: str, found: dict[str, tuple[int, int]]) -> None:
     try:
         status = os.stat(path)
     except OSError:
-        return  # it was deleted, or is being replaced: the next look says more
+        return  # it was deleted, or is being replaced: the next look will show which
     found[path] = (status.st_mtime_ns, status.st_size)
 
 
@@ -196,7 +196,7 @@ class PassedOn(SignalContext):
         self.received: Final[list[int]] = []
         """The numbers of all that came."""
         self._waiting: Final[list[int]] = []  # those that came when there was no process
-        self._process: Final[list[RunProcess]] = []  # none, or one
+        self._process: Final[list[RunProcess]] = []  # empty while no process runs
 
     def start(self) -> RunProcess:
         """Start a process, in the place of one that has ended."""

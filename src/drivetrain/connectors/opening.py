@@ -1,4 +1,4 @@
-"""Opening what an application declares: each call goes to the connector of the declaration's class.
+"""Opens the sources and sinks that an application declares, by the connector of each declaration's class.
 
 Called by the engine, once per source or sink and start.
 """

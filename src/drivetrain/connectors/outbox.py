@@ -116,7 +116,7 @@ class Outbox:
     def stage(self, df: DataFrame, batch_id: int) -> PreparedBatch:
         """Write the rows of a batch as segments; it is prepared only once `prepare` has named them."""
         self._clean()
-        self._cleaned = False  # until all of it is written, there may be more to remove
+        self._cleaned = False  # if writing fails, its segments have to be removed
         staged = self._staged(df, batch_id)
         self._cleaned = True
         return staged

@@ -3,8 +3,8 @@
 Problem: states are Python objects of users' classes, in files that only Spark can read. Neither may be in the
 console.
 
-Design: a process for each request (`cli.state_process`), one at a time: it starts a small Spark. At most
-`MOST_WAITING` requests wait.
+Design: a process for each request (`cli.state_process`), one at a time: it starts a small Spark. Once there
+are `MOST_WAITING` requests, with the one that runs, further ones are refused.
 
 Called by `console.handlers.states` and `console.services`.
 """

@@ -64,10 +64,10 @@ class DrivenRun:
         self._execution: Execution | None = None
         self._started_s = time.monotonic()
         self._clock_ms: int | None = None  # to which the test has advanced it
-        self._announced_ms: int | None = None  # what of that the run knows since it was last started
+        self._announced_ms: int | None = None  # the clock that the run has received since its last start
         self._columns: dict[str, str] = {}
         self.restarts = 0
-        """How often it has died, and gone on."""
+        """How often it has died, and was restarted."""
         self.rundir: Final = RunDirectory(
             config[run_keys.STATE_DIR], plan.application, {}, Writers(config[run_keys.WRITERS])
         )
@@ -157,7 +157,7 @@ class DrivenRun:
             except Exception as error:
                 if not self._failures.explains(error):
                     raise
-            dies = True  # and starts again outside of the handler: what happens then is a failure like others
+            dies = True  # restarted outside of the handler, so that an error there is a failure, too
 
     def _start_again(self) -> None:
         self.restarts += 1

@@ -1,7 +1,7 @@
-"""A look at what a stream gives, on a sample of the real sources, with no trace left.
+"""Shows messages of a stream, computed from a sample of the real sources, without lasting effects.
 
-Problem: while one writes an application one wants to see some messages of a stream, whatever is before it: a
-filter, a join, a window. A run would write sinks, keep state and take all of the input.
+Problem: the author of an application wants to see some messages of a stream, whichever operators are before
+it: a filter, a join, a window. A run would write to sinks, keep state and take all of the input.
 
 Design: two runs, both in a directory in memory that is deleted. The first has nothing but the sources that
 lead to the stream, takes one small batch of each, and stops. The second (`scripted_run`) has those
@@ -10,7 +10,7 @@ every operator is the real one, and no sink of the application is part of either
 
 Invariants:
 
-1. Nothing is written but in a directory that is deleted, and nothing is reported to a source: no consumer
+1. Files are written only in a directory that is deleted, and nothing is reported to a source: no consumer
    group of Kafka, no topic of offsets.
 2. A source that can be read only once is not read.
 
@@ -115,7 +115,7 @@ def preview(
             "a table cannot be previewed", where=processor, remedy="preview a stream that joins it"
         )
     if graph.nodes[processor].operation.ends_stream:
-        processor = graph.nodes[processor].inputs[0]  # what a sink gets
+        processor = graph.nodes[processor].inputs[0]  # the stream that the sink writes
     pruned = leading_to(graph, processor)
     given = {name: list(rows) for name, rows in (inputs or {}).items()}
     for name in given:

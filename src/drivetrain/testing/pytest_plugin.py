@@ -1,6 +1,6 @@
-"""What pytest gives tests of applications: runs that are closed for them, on one Spark session.
+"""A plugin of pytest for tests of applications: it closes their runs, and all runs use one Spark session.
 
-A project names it once, in the `conftest.py` at its root:
+A project loads it in the `conftest.py` at its root:
 
     pytest_plugins = ["drivetrain.testing.pytest_plugin"]
 

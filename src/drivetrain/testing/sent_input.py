@@ -3,8 +3,8 @@
 Problem: a test writes rows by hand. A wrong name or type must be an error at the line that sends it, not one
 of a batch, and timestamps should be written as people write them.
 
-Design: rows become Arrow columns of the source's schema at once (`spark.channel.row_batches`); text is taken
-for timestamps and dates. What fits is one segment and one entry of a channel, which the source
+Design: rows become Arrow columns of the source's schema at once (`spark.channel.row_batches`); text is
+accepted for timestamps and dates. Valid rows become one segment and one entry of a channel, which the source
 `SentMessages` reads.
 
 Invariants:

@@ -179,7 +179,7 @@ class _SinkChecks:
         """Starting over removes what this application wrote; an exact sink knows what that is."""
         stranger = open_sink(self.declare(), SinkContext("another", _SINK, str(self.state) + "-of-another"))
         if self._is_exact(stranger):
-            with suppress(DrivetrainError):  # which may refuse a target of someone else
+            with suppress(DrivetrainError):  # it may refuse a target of another application
                 stranger.check_fresh()
                 stranger.fresh()
             self._sees("starting over removes nothing of another application")

@@ -1,12 +1,12 @@
 """A test of an application: rows in, the clock advanced, results out.
 
 Problem: whether an application is right depends on when messages come, how late, and in which order, and a
-test must say all that in a few lines, and run on the real engine.
+test must express all that in a few lines, and run on the real engine.
 
 Design: `TestRun` starts the application with inputs that the test feeds (`rewiring`), and each call waits
-until everything that follows from it has happened (`driven_run`). So what a test looks at does not depend on
-how fast the machine is. What the application's own plan does not show is taken from a second run
-(`scripted_run`), made when the test asks for it.
+until everything that follows from it has happened (`driven_run`). So the results that a test sees do not
+depend on the speed of the machine. Results that the application's own plan does not show come from a second
+run (`scripted_run`), which starts when the test asks for them.
 
 Called by tests of users, through `drivetrain.testing`.
 """

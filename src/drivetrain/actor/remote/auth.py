@@ -14,7 +14,7 @@ Both sides may know several keys. The dialer sends a proof for each; the accepto
 keys that one of them proves, and that key seals the session.
 
 Invariants:
-1. Nothing that is compared with a proof or tag is compared in variable time.
+1. Proofs and tags are compared in constant time.
 2. A frame that was not sealed by the peer in this connection and direction does not open.
 
 Called by handshakes and links. Source: challenge-response as in SCRAM (RFC 5802) and the roles and

@@ -157,7 +157,7 @@ class FileSinkWriter:
         """
         rows = self._written(df, batch_id, waits=False)
         if self._sink.roll is not None:
-            self.roll(batch_id - 1)  # Spark does not run those again
+            self.roll(batch_id - 1)  # Spark does not run these batches again
         return rows
 
     def roll(self, released: int | None = None, *, ends: bool = False) -> None:
@@ -308,14 +308,14 @@ class FileSinkWriter:
         with refusals_named(self._directory.path):
             if is_first:
                 if not self._directory.is_claimed():
-                    self._manifest.note(self._context.sink_id, None)  # of a state that was deleted
+                    self._manifest.note(self._context.sink_id, None)  # it was of a deleted state
                     self._directory.claim()
                     self._last = NONE
                 elif self._partitions is not None:
                     self._finish()
                 if self._sink.roll is None and one_by_one and self._rolling.waiting():
                     with self._publishing():
-                        self._rolling.show()  # left from when files were rolled, or sinks published together
+                        self._rolling.show()  # left from a run that rolled files, or published sinks together
                 self._claimed = True
             if self._one_by_one != one_by_one:
                 self._count(one_by_one=one_by_one)

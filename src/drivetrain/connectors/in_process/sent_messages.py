@@ -63,7 +63,7 @@ class OpenedMessages(OpenedSource):
         self.df = df
         self.bounded = bounded
         self._store = store
-        self._counted = (0, 0)  # the messages in so many entries
+        self._counted = (0, 0)  # a number of entries, and the messages in them
 
     def position(self, offset: str | None) -> Position:
         """How many messages were taken."""

@@ -32,7 +32,7 @@ _FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\S+))""")
 _RENAMED = {
     "max.request.size": "message.max.bytes",
     "buffer.memory": None,  # the sink bounds its own queue
-    "max.block.ms": None,  # so is waiting
+    "max.block.ms": None,  # the sink bounds its own waiting
     "delivery.timeout.ms": None,
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",

@@ -51,7 +51,7 @@ def replay_start(
         log.warning(
             "%s: the replay goes without messages that were deleted: %s", source.name, gone_text(gone)
         )
-    # Kafka finds its own timestamps to the message, but not those of messages that it has deleted.
+    # By its own timestamps Kafka finds the exact message, but no message that it has deleted.
     exact = offsets_for(admin, first, from_ms) if is_kafka_time(source, column) else {}
     return {p: max(offset, earliest[p], exact.get(p, 0)) for p, offset in begins.items()}
 

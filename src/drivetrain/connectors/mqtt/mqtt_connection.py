@@ -1,4 +1,4 @@
-"""How a broker is reached: the client of paho-mqtt, TLS, credentials; and what refusals of a broker mean.
+"""Connects to a broker: the client of paho-mqtt, TLS, credentials; and explains a broker's refusals.
 
 Called by `mqtt_feed` and by the connector. Source: the documentation of paho-mqtt; section 2.4 of MQTT 5.0.
 """

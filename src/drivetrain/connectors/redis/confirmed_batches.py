@@ -1,9 +1,9 @@
 """The batches that Redis has confirmed, kept for a while in case it loses them.
 
 The problem: Redis confirms a batch before its own disk has it. So a batch that was confirmed must not be
-dropped at once, and whether all lost batches are still there must be known.
+dropped at once, and the sink must know whether it still has all the batches that Redis lost.
 
-The design: batches stay in the outbox until they were confirmed `keep` ago. Beside the outbox,
+The design: batches stay in the outbox until `keep` after they were confirmed. Beside the outbox,
 
     publication.json   the last batch that was confirmed
     settled.json       the last batch that was dropped after it was confirmed

@@ -187,7 +187,7 @@ class PostgresqlDatabase(SqlDatabase):
         """The application's only transaction in the database, from the lock to the commit."""
         with self._connect() as connection:
             connection.execute(f"set local lock_timeout = {int(self.timeout_ms)}")
-            connection.execute(_DURABLE)  # the outbox deletes what is committed
+            connection.execute(_DURABLE)  # the outbox deletes committed batches
             connection.execute("select pg_advisory_xact_lock(%s)", (_number(f"drivetrain:{application}"),))
             yield PostgresqlSession(connection)
 

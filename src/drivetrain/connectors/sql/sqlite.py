@@ -125,7 +125,7 @@ class SqliteDatabase(SqlDatabase):
         with closing(self._connect("rwc")) as connection:
             if made:
                 connection.execute("pragma journal_mode = wal")
-            connection.execute("pragma synchronous = full")  # the outbox deletes what is committed
+            connection.execute("pragma synchronous = full")  # the outbox deletes committed batches
             connection.execute("begin immediate")
             try:
                 yield SqliteSession(connection)

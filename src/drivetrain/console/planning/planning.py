@@ -6,8 +6,8 @@ many users open a page that shows a graph.
 Design: a process for each plan (see `program` and `processes`), few at a time. A plan of an application that
 the cluster has is kept: its code and settings never change under one id and version.
 
-Invariant: at most `MOST_PROCESSES` planning processes run, and at most `MOST_WAITING` requests wait for one;
-further requests are refused.
+Invariant: at most `MOST_PROCESSES` planning processes run; further requests wait, and are refused once there
+are `MOST_WAITING`, with those that run.
 
 Called by `console.services`, `console.state_directories`, `console.server` and the handlers of uploads and
 changes.

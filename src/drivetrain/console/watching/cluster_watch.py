@@ -257,7 +257,8 @@ class Watch:
         status, watched.history = await asyncio.gather(
             self._client.job_status(view), self._client.history(view)
         )
-        watched.history_s = None if status is None else now_s  # a new master is queried at once
+        # Without an answer: the next application master is asked for its history at once.
+        watched.history_s = None if status is None else now_s
         await self._recorder.note(view.app_id, watched.history)
         return status
 
