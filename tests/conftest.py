@@ -1,4 +1,5 @@
-"""What every test may use (Spark, databases, an object store, one of each), and which run in one process.
+"""Fixtures for all tests (one Spark session, one of each database, one object store), and which tests share a
+process.
 
 `scripts/check.sh` runs tests in several processes (pytest-xdist). Each has a session and servers of its own.
 """
@@ -32,8 +33,8 @@ LONGEST_FIRST = (
 TOGETHER = {"tests/simulation/": None, "tests/integration/kafka/": "kafka", "tests/browser/": "browser"}
 """The group of the tests of a folder; without one, each test is a group."""
 
-# Nothing is judged by its speed, and a check says the same of the same code every time. New examples are
-# drawn by the nightly run, which has the time to look.
+# No test depends on speed, and a check has the same result for the same code every time. The nightly run
+# draws new examples, because it has the time.
 settings.register_profile(
     "check",
     deadline=None,
@@ -42,7 +43,7 @@ settings.register_profile(
 )
 settings.load_profile("check")
 
-os.environ |= ENVIRONMENT  # before Spark starts: its workers have the variables of then
+os.environ |= ENVIRONMENT  # before Spark starts: its workers get the variables of that moment
 
 
 @pytest.hookimpl(optionalhook=True)

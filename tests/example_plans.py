@@ -1,4 +1,4 @@
-"""Applications of several shapes, as plans: what the tests of pictures and printouts draw."""
+"""Applications of several shapes, as plans, for the tests of pictures and printouts."""
 
 from __future__ import annotations
 

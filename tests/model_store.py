@@ -1,4 +1,4 @@
-"""An object store in memory: what the protocol promises. Tests see and disturb each request."""
+"""An object store in memory, with the guarantees of the protocol. Tests see and disturb each request."""
 
 from __future__ import annotations
 

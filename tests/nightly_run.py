@@ -1,4 +1,4 @@
-"""Whether this is the nightly run, in which tests take their time: the one place that knows the variable.
+"""Whether this is the nightly run, in which tests take longer. Only this module reads the variable.
 
 Called by `conftest.py` and by the tests that do more in the nightly run.
 """

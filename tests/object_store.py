@@ -118,7 +118,7 @@ class S3Server:
         try:
             urllib.request.urlopen(self.endpoint, timeout=1).close()
         except urllib.error.HTTPError:
-            return True  # it wants credentials
+            return True  # it requires credentials, so it runs
         except OSError:
             return False
         return True

@@ -1,7 +1,7 @@
 """A proxy in front of an object store that makes requests fail, on loopback.
 
-`plan(method, path)` says for each request what becomes of it. What the store does and what its client learns
-of it are then no longer the same, which is what callers must cope with.
+`plan(method, path)` decides the fate of each request. A client may then not learn what the store has done;
+callers must cope with that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A whole cluster of real processes on this machine, whose boxes a test kills, freezes and starts again.
 
-`drivetrain local` starts it. A box that was killed is started again by the very command line that it had. All
-processes carry a mark in their environment, by which what is left over is found, whatever its parents are.
+`drivetrain local` starts it. A box that was killed is started again with the same command line. All processes
+carry a mark in their environment, by which the test finds those that are left over, whatever their parents
+are.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class WholeCluster:
                 self.commands[name],
                 cwd=self.directory,
                 env=self.environment,
-                # Nobody writes there; that it stays open is what keeps the box alive.
+                # Nothing is written to it; the box lives as long as it stays open.
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -223,7 +224,7 @@ class WholeCluster:
                 ):
                     found.append(process.pid)
             except psutil.Error:
-                continue  # it has ended meanwhile, or is somebody else's
+                continue  # it has ended meanwhile, or belongs to another user
         return found
 
     def what_is_left(self) -> list[str]:

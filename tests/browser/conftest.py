@@ -1,4 +1,4 @@
-"""A real headless Chromium for the tests that look at what a person would see."""
+"""A real headless Chromium for the tests of what a user sees."""
 
 from __future__ import annotations
 

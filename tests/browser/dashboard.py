@@ -1,4 +1,5 @@
-"""The dashboard as a person uses it: opens pages, waits for what they show, notes what must not happen."""
+"""The dashboard as a user uses it: opens pages, waits for their content, records events that must not
+happen."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A recorded cluster: what its masters and application masters would answer, made of the real structs.
+"""A recorded cluster: the answers of its masters and application masters, made of the real structs.
 
 The pages are tested against a real console that asks this in place of a cluster: so a page can be seen with
 200 fragments, with a blocked channel, and with every kind of hostile text, within seconds and without Spark.
-Figures move with the time that has passed, as those of a cluster do.
+Figures change as time passes, as those of a cluster do.
 """
 
 from __future__ import annotations

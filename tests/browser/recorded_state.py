@@ -1,4 +1,4 @@
-"""A recorded state directory: what an application of the recorded cluster keeps, in the real formats."""
+"""A recorded state directory of an application of the recorded cluster, in the real formats."""
 
 from __future__ import annotations
 

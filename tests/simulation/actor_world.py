@@ -1,7 +1,7 @@
-"""A small world of actor systems for simulations: servers, clients and watchers, and who checks them.
+"""A small world of actor systems for simulations: servers, clients, watchers, and their checkers.
 
-The checkers keep their own records, from what actors were handed and from what arrived on the (simulated)
-wire; they ask nothing of the code that they check.
+The checkers keep their own records, from the messages that actors received and the frames that arrived on the
+(simulated) wire; they do not use the code that they check.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class World:
 
     def judge(self, system: ActorSystem, watching: Watching, now_s: float, cause: TerminationCause) -> None:
         """A watcher was told that its target has terminated: was that true, and the first time?"""
-        # An exception here would only restart the watcher: what is wrong is kept for `check`.
+        # An exception here would only restart the watcher, so violations are recorded for `check`.
         wrong, target = self.records.violations, watching.target
         if len(watching.terminated) > 1:
             wrong.append(f"{target.path} terminated twice for one watch")
@@ -253,9 +253,9 @@ class World:
             return
         if cause is not TerminationCause.UNREACHABLE:
             wrong.append(f"{target.path} lives, but is said to be {cause}")
-        # Who was never heard of has been silent since it was watched; else it may be silent for longer.
+        # A system without any message has been silent since it was watched; another may be silent for longer.
         heard_s = self.records.heard_s.get((str(system.address), str(target.path.address)), watching.since_s)
-        # While the watcher itself was frozen it heard nobody, and must not hold that against them.
+        # While the watcher itself was frozen it received nothing, so that time does not count as silence.
         frozen_s = sum(
             max(0.0, to_s - max(from_s, heard_s)) for from_s, to_s in self.records.frozen_s[system.name]
         )

@@ -95,7 +95,7 @@ class Records:
     committed: Counter[str] = field(default_factory=Counter)
     finished: Counter[str] = field(default_factory=Counter)
     counted: Counter[int] = field(default_factory=Counter)  # batches by epoch
-    final: dict[tuple[int, str, int], int] = field(default_factory=dict)  # acknowledged last words
+    final: dict[tuple[int, str, int], int] = field(default_factory=dict)  # acknowledged last reports
     deployed: set[tuple[int, str, int]] = field(default_factory=set)
     violations: list[str] = field(default_factory=list)
     crashes: int = 0
@@ -120,7 +120,7 @@ class World:
         self.epoch = 0
         self.registry: AppMasterReport | None = None
         self.restarts: bytes | None = None
-        self.failures, self.refusals = failures, refusals  # left to happen
+        self.failures, self.refusals = failures, refusals  # that are still to come
         # As the registry has it.
         self.spec = ApplicationSpec("wc", "0" * 64, "wc.py", fresh=fresh, replay_from_ms=replay_from_ms)
         self.begins_anew = self.spec.begins_anew
@@ -140,7 +140,7 @@ class World:
         self.settings: dict[str, str] = {}
         self.clock_ms: int | None = replay_from_ms  # as the registry has it
         self.start_ms = replay_from_ms or 0
-        self.told_ms = 0  # the highest that an application master has said
+        self.told_ms = 0  # the highest clock that an application master has announced
 
     # ---- the clock
 
@@ -161,7 +161,7 @@ class World:
             self.records.violations.append(f"the clock goes back from {self.told_ms} to {clock_ms}")
         is_end = clock_ms == FINAL_CLOCK_MS and all(self.records.committed[f] == BATCHES for f in GRAPH)
         if is_end:
-            return  # known once the report is: an application master that follows begins with the registry's
+            return  # persisted with the report: the next application master begins with the registry's clock
         if self.clock_ms is None or clock_ms > self.clock_ms:
             self.records.violations.append(
                 f"the clock {clock_ms} is told, and the registry has {self.clock_ms}"
@@ -296,7 +296,7 @@ class World:
         if (epoch, fragment, attempt) in self.records.deployed:
             self.records.violations.append(f"{fragment} attempt {attempt} was deployed in two places")
         self.records.deployed.add((epoch, fragment, attempt))
-        # Executors of an earlier epoch end by themselves, and the lock keeps them out of the way until then.
+        # Executors of an earlier epoch end on their own, and until then the lock keeps them from the state.
         same = {key: older for key, (of, older) in self.running.items() if of == epoch}
         for (other, f), older in same.items():
             is_sound = other not in self.disturbed and other in self.living() and other not in self.ending
@@ -540,7 +540,7 @@ class SimulatedExecutor(Actor):
                 answer = await self.app_master.ask(change, Known, timeout_ms=1_000)
             except ActorStoppedError:
                 return
-            except AskError:  # as `report_outbox`: what was refused is said again
+            except AskError:  # like `report_outbox`: a refused report is sent again
                 await asyncio.sleep(0.3)
                 continue
             if answer.known and outcome is not FragmentOutcome.RUNNING:

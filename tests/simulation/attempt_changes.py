@@ -1,10 +1,10 @@
-"""A user who changes an application in a simulated cluster, and what must hold of its versions.
+"""A user who changes an application in a simulated cluster, and the invariants of its versions.
 
 1. A version is recorded only when the one before it has an outcome, or was run: one change at a time.
 2. An outcome is recorded once, and never before its version.
 3. A change is done only when every touched fragment has committed a batch with it, or has finished.
 4. A batch runs only with a version that is recorded.
-5. A fragment leaves only when the outcome of a change says so, and nothing is left of it.
+5. A fragment leaves only after the outcome of a change that removes it, and nothing is left of it.
 6. Once a version at an event time is recorded, no fragment that it changes begins a batch with the former.
 7. When the application has finished, no trial is left over, and nothing is shown of versions that fail.
 """
@@ -79,7 +79,7 @@ class Changer:
     def __init__(self, world: AttemptWorld, changes: int) -> None:
         self.world = world
         self.changes_left = changes
-        self.at_once = 0.9 if world.drawn.is_growing else 0.5  # no fragment starts or goes at an event time
+        self.at_once = 0.9 if world.drawn.is_growing else 0.5  # no fragment starts or leaves at an event time
         """How likely it is that a change takes effect with the next batch."""
         self.handed_over = 0
         """How often the rows of a version were compared with the time of its handover."""
@@ -147,7 +147,7 @@ class Changer:
             return None
         attempts = [attempt for process in self.world.alive() for attempt in process.attempts]
         known = [a.driver.query.clock.bound_ms or 0 for a in attempts if a.driver is not None]
-        newest_ms = max([time_of_ms(0), *known]) + random.choice((0, DISORDER_MS))  # as the files may say
+        newest_ms = max([time_of_ms(0), *known]) + random.choice((0, DISORDER_MS))  # as the files may show
         return newest_ms + random.choice((1, random.randrange(-APART_MS, 3 * DISORDER_MS)))
 
     # -- what must hold --------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Changer:
         if stored.ending(number) is not None or number not in stored.numbers():
             self.wrong.append(f"the trial of {number} ends twice, or never began")
         record = stored.version(number)
-        if outcome is Outcome.DONE and record.at_ms is None:  # else the clock may have been there first
+        if outcome is Outcome.DONE and record.at_ms is None:  # else the clock may have reached it first
             without = [
                 f for f in touched(stored.version(record.follows), record) if not self.has_run(f, number)
             ]

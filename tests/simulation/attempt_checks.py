@@ -1,13 +1,13 @@
-"""What must hold of the attempts of a simulated cluster, judged by what they change and what they say.
+"""The invariants of the attempts of a simulated cluster, checked by what they change and what they report.
 
-An attempt reports everything that its steps raise as the failure of a fragment, and another follows: an
-assertion inside of one would look like a fault of the world. So what is wrong is written down here, and
-`AttemptWorld.check` raises it.
+An attempt reports every error of its steps as the failure of a fragment, and another attempt follows, so a
+failed assertion inside an attempt would look like an injected fault. So violations are recorded here, and
+`AttemptWorld.check` raises them.
 
 1. Only the holder of a fragment's lock, or of the application's, changes Spark's checkpoint of the fragment.
 2. A query starts from the batches that it was compiled with, and as the only one of its fragment.
-3. An attempt says `RUNNING` once and first, when the one before it here takes no steps any more, then one
-   end; a finished one may fail afterwards.
+3. An attempt first reports `RUNNING`, once, when the one before it in this process takes no steps any more,
+   and then one end; a finished one may fail afterwards.
 4. When an attempt has ended, its query has stopped, and the lock is free.
 5. Transactions are persisted by the newest preparer only, or by the executor that prepares.
 6. No attempt fails by a defect.

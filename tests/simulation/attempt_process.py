@@ -2,7 +2,7 @@
 
 What runs is real: `Executor`, `Work`, `Attempt` and all that they drive. `ExecutorProcess.run` takes the
 steps that threads take in production, in an order that it draws. When the process is killed its Java process
-may live on for a moment, and go on with what it has: commit a batch that has run, plan the next.
+may live for a moment longer, and continue its work: commit a batch that has run, plan the next.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class ExecutorProcess:
         if not self.left_over or not self.java.is_alive:
             return
         query = self.node.random.choice(self.left_over)
-        with contextlib.suppress(Exception):  # as a query of Spark that fails
+        with contextlib.suppress(Exception):  # like a query of Spark that fails
             if query._planned is None:
                 query._plan()
             elif query._has_run:

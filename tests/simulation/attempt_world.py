@@ -1,4 +1,4 @@
-"""A cluster whose executors run real attempts of fragments on one state directory, and all that befalls it.
+"""A cluster whose executors run real attempts of fragments on one state directory, with faults of all kinds.
 
 Masters and workers are those of `app_master_world`; the application master and its executors are real. A kill
 is an exception that nothing catches for good; from then on the process can change no file and send nothing.
@@ -104,7 +104,7 @@ class AttemptWorld(World):
         self.wall_s = WallClock(str(simulation.seed), self.monotonic_s)
         """Of all machines but those of executors, each of which has its own."""
         self.are_made = random.random() < 0.7 or deaths is not None
-        self.are_made = self.are_made and not is_growing  # with checkpoints no fragment starts or goes
+        self.are_made = self.are_made and not is_growing  # with checkpoints no fragment starts or leaves
         self.settings = MANY | {
             "state.dir": str(place / "state"),
             "checkpoint.mode": "on" if self.are_made else "off",
@@ -321,7 +321,7 @@ class AttemptWorld(World):
             return
         assert clock_ms >= self.told_ms, f"the clock goes back from {self.told_ms} to {clock_ms}"
         self.told_ms = clock_ms
-        if not self.harms:  # which may take fragments back, but not the clock
+        if not self.harms:  # a harm may set fragments back, but not the clock
             bound_ms = self.drawn.clock_bound_ms(next((self.place / "state").glob("shells-*")))
             assert clock_ms <= bound_ms, f"the clock is {clock_ms}, and {bound_ms} are committed"
 
@@ -410,7 +410,7 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
     patched.setattr(time, "time_ns", world.wall_s.time_ns)
     patched.setattr(time, "sleep", world.sleep)
     patched.setattr(newest_bound, "AHEAD_MS", DISORDER_MS)  # all messages are of a few seconds
-    patched.setattr(spark_work, "PREDECESSOR_S", 0.2)  # it blocks, and nobody else goes on meanwhile
+    patched.setattr(spark_work, "PREDECESSOR_S", 0.2)  # it blocks, and nothing else runs meanwhile
     patched.setattr(lost_java, "java_process", lambda: java_of(CURRENT_LIFE.get(), world.processes))
     patched.setattr(socket, "gethostname", world.host_name)
     patched.setattr(fragment_lock, "_started", lambda pid: started(pid, world.processes))

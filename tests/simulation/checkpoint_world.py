@@ -1,9 +1,9 @@
 """An application of fragments, channels and transactional sinks around the cores of a checkpoint.
 
-What survives is in `Disk`, `Log`, `Sink` and `World.stored`; what dies is a `Shell` or the coordinator. They
-do what those of the engine do: batches that run again as they were planned, a barrier behind the last batch,
-effects in order. The oracle knows nothing of them: it says what every fragment and sink must have after so
-many messages of each source, and of all messages older than an application time.
+`Disk`, `Log`, `Sink` and `World.stored` survive a crash; a `Shell` and the coordinator do not. They behave
+like those of the engine: batches run again as they were planned, a barrier follows the last batch, effects
+happen in order. The oracle does not use them: it computes what every fragment and sink must have after a
+number of messages of each source, and after all messages older than an application time.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class World:
         self.now_ms += self.random.randint(0, 25)
         what = self.random.random()
         if self.post and what < 0.5:
-            # Any of the oldest: so words overtake each other, and some come very late.
+            # One of the oldest: so messages overtake each other, and some arrive very late.
             chosen = min(self.random.randrange(len(self.post)) for _ in range(2))
             self.deliver(*self.post.pop(chosen))
         elif self.late and what < 0.52:

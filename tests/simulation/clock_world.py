@@ -1,5 +1,5 @@
 """A whole application without Spark: fragments that die between any two steps, channels with windows, a clock
-service that dies, and a network that loses, delays and doubles every word."""
+service that dies, and a network that loses, delays and duplicates messages."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class World:
         self.disk_ms: int | None = None
         self.told: list[int] = []
         self.service: ClockService | None = None
-        self.waits: dict[int, bool] = {}  # times that somebody waits for, and whether they were reached
+        self.waits: dict[int, bool] = {}  # the times that a waiter waits for, and whether they were reached
 
     def _partition(self, number: int) -> list[tuple[int, int]]:
         """Messages of one partition as (id, timestamp), out of order by the disorder at most."""
@@ -137,7 +137,7 @@ class World:
             service = ClockService(self.simulation.now_ms, self.disk_ms, persist_ms=200, stall_ms=1_000)
             self.service = service
             if service.clock_ms is not None and service.clock_ms not in self.told[-1:]:
-                self.tell(service.clock_ms)  # it was persisted, and its teller died
+                self.tell(service.clock_ms)  # it was persisted, and the service died before it announced it
             try:
                 fragments = tuple(ClockedFragment(id, tuple(ups)) for id, ups in self.graph.items())
                 self.step(service, FragmentsChanged(fragments))

@@ -1,8 +1,9 @@
-"""Messages that nobody would send: of every type, with random, extreme and missing fields, from anybody.
+"""Messages that no correct process would send: of every type, with random, extreme and missing fields.
 
-`Generator` makes them from the types' own descriptions, so that new messages and fields are covered by
-themselves. `Adversary` is an actor system with the keys of some process, with wrong ones or with none. `fuzz`
-is `simulate` for tests that send them: `DRIVETRAIN_FUZZ` says how many messages all of them together send.
+`Generator` makes them from the types' own descriptions, so that new messages and fields are covered
+automatically. `Adversary` is an actor system with the keys of some process, with wrong ones or with none.
+`fuzz` is `simulate` for tests that send them: `DRIVETRAIN_FUZZ` is the number of messages that all of them
+send together.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ UNKNOWN: Final = ("dt.poison-pill", "dt.local.poison-pill", "no.such.message", "
 
 _DEEPEST: Final = 4
 
-_type_info: Final = functools.cache(types.type_info)  # most of the time, if it were asked for each message
+_type_info: Final = functools.cache(types.type_info)  # without the cache it would take most of the time
 
 VARIABLE: Final = "DRIVETRAIN_FUZZ"
 TESTS: Final = 7
@@ -208,7 +209,7 @@ class Adversary:
         secret = self._secret
         keys = None if secret is None else Keyring(self._name, lambda: (secret,))
         self.system = ActorSystem(self._name, rng=node.random)
-        # Without keys one may not listen here at all: pretend that it is loopback.
+        # Without keys only loopback is permitted: pretend that this host is loopback.
         settings = RemoteSettings(
             host=node.name,
             port=self._port,

@@ -1,4 +1,4 @@
-"""A small cluster of real masters, and somebody who asks them: for scenarios that say what happens when."""
+"""A small cluster of real masters, and a client, for scenarios that determine every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many workers and applications on one leader; how long, in virtual time, until all is in its place."""
+"""Many workers and applications on one leader, and the time until all of them are registered and run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A small cluster for simulations: real masters; simulated workers, application masters and clients.
 
-The checkers keep their own records: of what clients were told, of who says it leads when, and of which
-application masters were accepted. They ask nothing of the code that they check.
+The checkers keep their own records: of the answers that clients got, of the masters that claim to lead and
+when, and of the application masters that were accepted. They do not use the code that they check.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Records:
     violations: list[str] = field(default_factory=list)
     accepted: dict[str, str] = field(default_factory=dict)  # app_id by submission
     killed: set[str] = field(default_factory=set)
-    maybe_killed: set[str] = field(default_factory=set)  # asked to be; an answer may have been lost
+    maybe_killed: set[str] = field(default_factory=set)  # kills requested; an answer may have been lost
     clocks: dict[str, int] = field(default_factory=dict)  # the highest start clock whose report was taken
     outcomes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     registered: dict[tuple[str, int], set[ActorRef]] = field(default_factory=lambda: defaultdict(set))
@@ -236,7 +236,7 @@ class Worker(Actor):
                 if isinstance(answer, NotLeader):
                     self._leader = None
             else:
-                # Asked rather than told only to notice a leader that is gone.
+                # An ask rather than a `tell`, only to notice a leader that is gone.
                 leader = await self._leader.ask(GetLeader(), Leader, timeout_ms=600)
                 if leader.master != self._leader:
                     self._leader, self._is_registered = None, False
@@ -260,7 +260,7 @@ class World:
         self.addresses = [f"{node.name}:{PORT}" for node in self.masters]
         self.standings: dict[str, Standing] = {}
         self.master_refs: dict[str, ActorRef] = {}
-        self.systems: dict[str, ActorSystem] = {}  # of the present lives
+        self.systems: dict[str, ActorSystem] = {}  # of the current lives
         self._submissions = 0
 
     def clock_ms(self) -> int:

@@ -1,4 +1,5 @@
-"""The application that the simulations of shells run, drawn at random, and what its sinks have to show."""
+"""The application that the simulations of shells run, drawn at random, and the results that its sinks must
+show."""
 
 from __future__ import annotations
 
@@ -230,7 +231,7 @@ class DrawnApplication:
         channel = random.choice(self.plan.channels)
         store = ChannelStore(str(state / "channels" / channel.id))
         numbers = store.numbers()
-        # What was taken and is not trimmed yet nobody repairs.
+        # Entries that the subscriber has taken are not repaired, even if they are not trimmed yet.
         consumer = next(f for f in self.plan.fragments if f.id == channel.consumer_fragment)
         checkpoint = state / "fragments" / consumer.id / "checkpoint"
         newest = committed(checkpoint)

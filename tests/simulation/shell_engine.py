@@ -1,8 +1,8 @@
 """A query engine without Spark and threads, for the simulation of the shells around it.
 
 It keeps a query's directory as Spark does (`metadata`, `offsets/`, `commits/`), plans and reads channels with
-the real reader, and calls the real batch. What branches compute is replaced: each message goes on as it is.
-`StandInQuery.step` does one thing: plan a batch, hand it over, or commit it.
+the real reader, and calls the real batch. The computations of branches are replaced: each message passes
+unchanged. `StandInQuery.step` does one thing: plan a batch, hand it over, or commit it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One life of a process that runs an application embedded, without threads: everybody waits for a turn.
+"""One life of a process that runs an application embedded, without threads: all parts take turns.
 
 What runs is real: `prepare`, the embedded loop, drivers, recovery and repair, participation, coordinator,
 clock, flow control, channels and snapshots. The engine is that of `shell_engine`. `Process.step` draws whose
@@ -350,7 +350,7 @@ class Process:
     def drawn_time(self) -> int | None:
         """When a change takes effect: at an event time, or with the next batch."""
         random = self.world.random
-        # No fragment starts or goes at an event time.
+        # No fragment starts or leaves at an event time.
         if random.random() < (0.9 if self.world.drawn.is_growing else 0.3):
             return None
         known = [driver.query.clock.bound_ms or time_of_ms(0) for driver in self.loop.drivers.values()]

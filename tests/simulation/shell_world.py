@@ -1,9 +1,9 @@
 """An application run embedded, again and again, whose process is killed between any two of its effects.
 
-What survives is on disk: the state directory, and the target of the sinks. A kill is an exception that
-nothing catches for good: from then on the process cannot change a file any more. Between two lives, and in
-them, the disk may lose segments and entries that were not read yet, and what Spark keeps of a fragment. The
-wall clock is set forward and back.
+The state directory and the target of the sinks survive a kill. A kill is an exception that nothing catches
+for good: from then on the process cannot change a file any more. Between two lives, and in them, the disk may
+lose segments and entries that were not read yet, and what Spark keeps of a fragment. The wall clock is set
+forward and back.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class World:
         self.lost = 0
         """How often the state directory was lost."""
         if is_copied:
-            self.changes_left = 0  # versions would be lost with the directory, and the user's file not
+            self.changes_left = 0  # the versions would be lost with the directory, but not the user's file
         self.rolled_back: set[int] = set()
         """The changes of which some version was rolled back."""
         self.changes = 0
@@ -101,7 +101,7 @@ class World:
         self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
         mode = "on" if is_copied else mode
-        mode = "off" if is_growing else mode  # with checkpoints no fragment starts or goes
+        mode = "off" if is_growing else mode  # with checkpoints no fragment starts or leaves
         self.config = Config.load(
             None,
             {},
@@ -151,7 +151,7 @@ class World:
         if state is not None and has_copy and self.random.random() < 0.8:
             shutil.rmtree(state)
             self.lost += 1
-            self.clock_ms = -(10**18)  # it goes on from that of the copy
+            self.clock_ms = -(10**18)  # the clock continues from that of the copy
 
     def may_die(self, chance: float) -> None:
         if self.kills_left > 0 and self.random.random() < chance:
@@ -172,9 +172,10 @@ class World:
         if state is None or self.harms_left <= 0:
             return
         self.harms_left -= 1
-        was_up, self.is_up = self.is_up, False  # it is not the process that changes these files
+        was_up, self.is_up = self.is_up, False  # the world changes these files, not the process
         if self.are_made and not was_up and self.random.random() < 0.6:
-            is_harmed = self.drawn.harm_state(state, self.random)  # nothing runs, which would not look at it
+            # Only while no process runs: a running one would not read it.
+            is_harmed = self.drawn.harm_state(state, self.random)
         else:
             is_harmed = self.drawn.harm_channel(state, self.random)
         self.harms += is_harmed
@@ -236,7 +237,8 @@ def check_handovers(state: Path, target: Target, drawn: DrawnApplication) -> int
             times: dict[int, list[int]] = {own: [], before: []}
             for row in (row for sink in sinks for row in shown.get(sink, [])):
                 times.setdefault(row // OF_A_VERSION, []).append(time_of_ms(row % OF_A_VERSION))
-            if own not in [mark for n, mark in marks.items() if n != number]:  # one may be returned to
+            # Otherwise the application may have returned to it.
+            if own not in [mark for n, mark in marks.items() if n != number]:
                 looked_at += bool(times[own])
                 assert all(ms >= record.at_ms for ms in times[own]), f"version {number} began early"
             if before not in [mark for n, mark in marks.items() if n >= number]:
@@ -296,7 +298,7 @@ def run_world(
             patched.setattr(
                 opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
             )
-            # A thread would look at the wall clock; whoever is fenced notices with the next checkpoint.
+            # A thread would use the wall clock; a process that was replaced notices with the next checkpoint.
             patched.setattr(run_checkpoints, "Watch", lambda *_: None)
             while run_life(world) is not RunOutcome.FINISHED:
                 world.check_shown()
@@ -327,7 +329,7 @@ def run_life(world: World) -> RunOutcome | None:
         # A batch that a crash interrupted runs with its own version, which may be one that was on trial then.
         ran = [driver.query.versions for driver in process.loop.drivers.values()]
         others = [v for v in ran if v is not None and v.running.number != in_force.number]
-        # A trial at an event time also ends when the clock is there before any message.
+        # A trial at an event time also ends when the clock reaches that time before any message.
         is_over = in_force.at_ms is not None and process.rundir.versions.ending(in_force.number) is not None
         is_right = in_force.made_how == "run" or others or is_over
         assert is_right, "the application did not go back to the version before"

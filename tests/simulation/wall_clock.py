@@ -1,7 +1,8 @@
 """The wall clock of a machine on which shells are simulated: it is set forward and back by up to an hour.
 
-Files have the time of the machine on which the test runs, so this clock begins there; it goes on with virtual
-time. It draws from a generator of its own, so that a seed means the same whoever reads the clock.
+Files have the time of the machine on which the test runs, so this clock begins there, and advances with
+virtual time. It draws from a generator of its own, so that a seed has the same meaning however often the
+clock is read.
 """
 
 from __future__ import annotations
