@@ -65,6 +65,8 @@ class SocketFeed(Feed):
         pending = b""
         number = skip
         with self._connect() as self._socket:
+            if self._closed.is_set():  # `close` has come before there was a connection to shut down
+                return
             while True:
                 received = self._receive(self._socket)
                 *lines, pending = (pending + received).split(b"\n")

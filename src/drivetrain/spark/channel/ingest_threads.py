@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Final
 
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import InputError, UnavailableError
 from drivetrain.spark.channel.ingest import Ingest
 from drivetrain.spark.connector.feed import Feed
 
@@ -106,9 +106,9 @@ class IngestThreads:
             else:
                 if not self._is_stopping.is_set():
                     self._ingest.end()
-        except Exception as error:  # noqa: BLE001 - a step raises it after the rows before it
+        except BaseException as error:  # noqa: BLE001 - a step raises it after the rows before it
             if not self._is_stopping.is_set():
-                self._ingest.fail(error)
+                self._ingest.fail(self._reported(error))
         finally:
             self._ingest.leave()
             self._news.set()
@@ -120,10 +120,31 @@ class IngestThreads:
                 self._room.set()
                 self._news.wait(wait_s)
                 self._news.clear()
-        except Exception as error:  # noqa: BLE001 - kept for the engine
-            self._error = error
+        except BaseException as error:  # noqa: BLE001 - kept for the engine
+            self._error = self._reported(error)
             self._is_stopping.set()
             self._feed.close()
         finally:
+            self._release()
+
+    def _release(self) -> None:
+        try:
             self._feed.acknowledge(self._ingest.stored)
+        except Exception as error:  # noqa: BLE001 - kept for the engine; the first one is the cause
+            self._error = self._error or error
+        finally:
             self._feed.release()
+
+    def _reported(self, error: BaseException) -> Exception:
+        """An error of a feed as the engine raises it: the user's `sys.exit()` ends the run, not a thread."""
+        if isinstance(error, Exception):
+            return error
+        ended = InputError(
+            "a source ended its thread",
+            where=self._ingest.store.uri,
+            expected="an exception, or the end of its rows",
+            got=repr(error),
+            remedy="raise an error in open_feed's feed, not SystemExit; the next run continues",
+        )
+        ended.__cause__ = error
+        return ended

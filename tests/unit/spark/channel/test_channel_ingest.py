@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -321,3 +322,59 @@ def test_a_server_that_is_not_there_is_waited_for_and_then_reported(tmp_path: Pa
     with pytest.raises(UnavailableError, match=f"127.0.0.1:{server.port}"):
         running.wait_finished(20)
     running.stop()
+
+
+def test_a_stop_while_the_socket_source_connects_is_quick(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connects, may_connect = threading.Event(), threading.Event()
+    create = socket.create_connection
+
+    def slowly(*args: Any, **options: Any) -> socket.socket:
+        connects.set()
+        may_connect.wait(20)
+        return create(*args, **options)
+
+    monkeypatch.setattr(socket, "create_connection", slowly)
+    running = lines_from(tmp_path, server)
+    assert connects.wait(20)
+    threading.Timer(0.2, may_connect.set).start()
+    running.stop(timeout_s=5)  # raises if its threads do not end
+    assert not running.finished
+
+
+class UnwillingFeed(IterableFeed):
+    """Its broker takes no acknowledgements."""
+
+    ends_on_close = True
+    is_released = False
+
+    def acknowledge(self, stored: int) -> None:
+        raise UnavailableError("the broker is away")
+
+    def release(self) -> None:
+        self.is_released = True
+
+
+def test_a_source_that_exits_ends_the_run_after_its_rows_are_stored(tmp_path: Path) -> None:
+    def rows() -> Iterator[int]:
+        yield from range(3)
+        sys.exit("the device is gone")
+
+    running = ingest(tmp_path, rows())
+    running.start()
+    with pytest.raises(InputError, match="the device is gone"):
+        running.wait_finished(20)
+    assert values(str(tmp_path)) == [0, 1, 2]
+    running.stop()
+
+
+def test_a_feed_that_cannot_acknowledge_is_released_and_its_error_reported(tmp_path: Path) -> None:
+    feed = UnwillingFeed(range(3))
+    store = ChannelStore(str(tmp_path), fragment="source")
+    running = IngestThreads(Ingest(store, SCHEMA, limits=SMALL, event_time_ms=lambda row: row), feed)
+    running.start()
+    with pytest.raises(UnavailableError, match="the broker is away"):
+        running.wait_finished(20)
+    running.stop()
+    assert feed.is_released
