@@ -13,9 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from arrow_frame import ArrowFrame
 from sink_worlds import stage
 
 from drivetrain.api import sinks
+from drivetrain.connectors.sql import postgresql
 from drivetrain.connectors.sql.sql_database import SqlSession
 from drivetrain.connectors.sql.sql_sink import SqlSinkWriter, open_sql
 from drivetrain.connectors.sql.sqlite import SqliteDatabase
@@ -41,6 +43,47 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresServer]:
 def bank(server: PostgresServer, directory: Path, **settings: Any) -> SqlSinkWriter:
     sink = sinks.postgresql(server.url("postgres", "BANK_PASSWORD"), "ledger", **settings)
     return open_sql(sink, SinkContext("app-1", "ledger", str(directory / "state")))
+
+
+def test_a_machine_that_is_gone_keeps_no_lock(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction is open, and neither goes on nor ends; a successor publishes."""
+    monkeypatch.setattr(postgresql, "_IDLE_S", 1)
+    writer = bank(server, tmp_path, timeout="500 ms")
+    stage(writer, 0, IDS)
+    gone = writer._database.transaction("app-1")
+    gone.__enter__()
+    began_s = time.monotonic()
+    while True:
+        try:
+            assert publish_transaction({"ledger": writer}, 1, {"ledger": 0}) == {"ledger": 3}
+            break
+        except UnavailableError:
+            assert time.monotonic() - began_s < 20, "the lock is kept"
+    with pytest.raises(Exception, match="terminat|idle") as ended:
+        gone.__exit__(None, None, None)
+    assert isinstance(writer._database.meaning(ended.value), UnavailableError)
+
+
+def test_what_the_server_cannot_hold_is_what_a_batch_is_checked_for(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    server.run("create table ledger (id jsonb, day date)")
+    writer = bank(server, tmp_path)
+    for bad in (
+        pa.table({"id": [r'{"device": "a\u0000b"}'], "day": [dt.date(2024, 1, 1)]}),
+        pa.table({"id": pa.array([None], pa.string()), "day": pa.array([-800_000], pa.date32())}),
+    ):
+        stage(writer, 0, bad)
+        with pytest.raises(OutputError, match="the database refuses"):
+            publish_transaction({"ledger": writer}, 1, {"ledger": 0})
+        with pytest.raises(OutputError, match="character 0|cannot read"):
+            writer._database.require_values(bad.to_batches()[0], writer._fit(ArrowFrame(bad).schema))
+    good = {"id": [r'{"path": "C:\\u0000"}'], "day": pa.array([3_000_000], pa.date32())}
+    stage(writer, 0, pa.table(good))
+    assert publish_transaction({"ledger": writer}, 1, {"ledger": 0}) == {"ledger": 1}
+    assert server.run("select id ->> 'path', extract(year from day) from ledger") == [("C:\\u0000", 10183)]
 
 
 def test_a_server_that_restarts_is_waited_for(server: PostgresServer, tmp_path: Path) -> None:

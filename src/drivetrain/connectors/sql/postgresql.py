@@ -5,7 +5,7 @@ The problem: a server is remote, requires a password, may restart, and must get 
 The design: each transaction has its own connection, so nothing is left over from one that broke. It begins
 with an advisory lock on the application, which the server releases however the process ends. Rows are sent by
 COPY as CSV, which Arrow writes and the server parses as the columns' own types. An update by key goes through
-a temporary table. A transaction whose commit was not answered is repeated: the marks show whether it was
+a temporary table. A machine or network that is gone in the middle is noticed within minutes, on both sides. A transaction whose commit was not answered is repeated: the marks show whether it was
 committed.
 
 Passwords come from the environment or libpq's password file whenever a connection is made; they are not
@@ -24,12 +24,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from drivetrain.api.sql_sink import MARKS, PostgresqlSink
 from drivetrain.config.references import is_reference, scrubbed, set_apart
 from drivetrain.connectors.database_address import secret_of, with_secrets
+from drivetrain.connectors.sql.postgresql_values import require_postgresql_values
 from drivetrain.connectors.sql.sql_columns import (
     INSTANTS,
     INTEGERS,
@@ -93,8 +93,15 @@ _UNIQUE = """select array_agg(attname::text) from pg_index
     group by indexrelid"""
 _DURABLE = """select set_config('synchronous_commit', 'on', true)
     where current_setting('synchronous_commit') = 'off'"""
-_PASSING = ("08", "53300", "57P01", "57P02", "57P03", "55P03", "40001", "40P01")
+_PASSING = (
+    "08", "53300", "57P01", "57P02", "57P03", "57P05", "55P03", "40001", "40P01",
+    "25006", "25P03",  # not writable now: a replica that becomes the primary; ended when idle
+)  # fmt: skip
 """The beginnings of SQLSTATEs of errors that may pass."""
+_IDLE_S = 120
+"""After this time without a statement, the server ends a transaction, with its lock."""
+_PROBES = {"idle": 60, "interval": 10, "count": 3}
+"""When both sides ask whether the other one is still there: usual settings wait for two hours."""
 _NOT_LET_IN = (
     "authentication failed",
     "no password supplied",
@@ -187,6 +194,10 @@ class PostgresqlDatabase(SqlDatabase):
         """The application's only transaction in the database, from the lock to the commit."""
         with self._connect() as connection:
             connection.execute(f"set local lock_timeout = {int(self.timeout_ms)}")
+            idle_ms = max(_IDLE_S * 1000, 2 * self.timeout_ms)
+            connection.execute(f"set local idle_in_transaction_session_timeout = {int(idle_ms)}")
+            for name, number in _PROBES.items():
+                connection.execute(f"set local tcp_keepalives_{name} = {number}")
             connection.execute(_DURABLE)  # the outbox deletes committed batches
             connection.execute("select pg_advisory_xact_lock(%s)", (_number(f"drivetrain:{application}"),))
             yield PostgresqlSession(connection)
@@ -235,27 +246,20 @@ class PostgresqlDatabase(SqlDatabase):
         return OutputError("the database refuses", remedy=remedy, **details)
 
     def require_values(self, messages: pa.RecordBatch, table: SqlTable) -> None:
-        """Raise `OutputError` for text with the character 0, which PostgreSQL cannot store."""
-        for name in messages.schema.names:
-            column = messages.column(name)
-            if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-                continue
-            if pc.any(pc.match_substring(column, "\0")).as_py():
-                raise OutputError(
-                    f"there is text with the character 0 in the column {name}",
-                    where=self.where,
-                    expected="text that PostgreSQL can hold: any character but that one",
-                    remedy="remove it before the sink: translate(column, '\\0', '')",
-                )
+        """Raise `OutputError` for values that PostgreSQL cannot store."""
+        require_postgresql_values(messages, table, self.where)
 
     # -- connecting ------------------------------------------------------------------------------------
 
     @contextmanager
     def _connect(self) -> Iterator[Any]:
         """A connection with a transaction: committed at the end, rolled back if anything raises."""
-        given = self._parameters()
+        given: dict[str, Any] = self._parameters()
         given.setdefault("connect_timeout", max(2, min(10, self.timeout_ms // 1000)))
         given.setdefault("application_name", "drivetrain")
+        for name, number in _PROBES.items():
+            given.setdefault(f"keepalives_{name}", number)
+        given.setdefault("tcp_user_timeout", max(10_000, self.timeout_ms))
         given["client_encoding"] = "UTF8"
         with self._driver.connect(**given) as connection:
             # Commits of another process made while we waited for its lock must be visible.
