@@ -61,7 +61,7 @@ def test_a_machine_that_is_gone_keeps_no_lock(
             break
         except UnavailableError:
             assert time.monotonic() - began_s < 20, "the lock is kept"
-    with pytest.raises(Exception, match="terminat|idle") as ended:
+    with pytest.raises(Exception, match=r"terminat|idle") as ended:
         gone.__exit__(None, None, None)
     assert isinstance(writer._database.meaning(ended.value), UnavailableError)
 
@@ -78,7 +78,7 @@ def test_what_the_server_cannot_hold_is_what_a_batch_is_checked_for(
         stage(writer, 0, bad)
         with pytest.raises(OutputError, match="the database refuses"):
             publish_transaction({"ledger": writer}, 1, {"ledger": 0})
-        with pytest.raises(OutputError, match="character 0|cannot read"):
+        with pytest.raises(OutputError, match=r"character 0|cannot read"):
             writer._database.require_values(bad.to_batches()[0], writer._fit(ArrowFrame(bad).schema))
     good = {"id": [r'{"path": "C:\\u0000"}'], "day": pa.array([3_000_000], pa.date32())}
     stage(writer, 0, pa.table(good))

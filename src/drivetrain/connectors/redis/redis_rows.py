@@ -23,6 +23,7 @@ from pyspark.sql import types as T  # noqa: N812 - PySpark's convention
 from drivetrain.api.redis_sink import RedisSink
 from drivetrain.connectors.files.file_formats import json_of
 from drivetrain.connectors.named_columns import require_columns
+from drivetrain.connectors.row_order import oldest_first
 from drivetrain.errors import OutputError
 from drivetrain.spark.session.spark_text import quoted
 
@@ -83,23 +84,9 @@ def require_redis_keys(messages: pa.RecordBatch, sink: RedisSink) -> None:
 
 def packed_chunks(batches: Iterable[pa.RecordBatch], sink: RedisSink) -> Iterator[bytes]:
     """The rows of a batch in the form of the script, in the order in which they replace each other."""
-    for batch in _in_order(batches, sink.newest):
+    for batch in oldest_first(batches, sink.newest):
         for start in range(0, batch.num_rows, _CHUNK_ROWS):
             yield _array(list(_rows(batch.slice(start, _CHUNK_ROWS), sink)))
-
-
-def _in_order(batches: Iterable[pa.RecordBatch], newest: str | None) -> Iterator[pa.RecordBatch]:
-    if newest is None:
-        yield from batches
-        return
-    together = list(batches)
-    if not together:
-        return
-    table = pa.Table.from_batches(together)
-    # The sort is stable: among equals the last one counts.
-    nulls, others = table.filter(pc.is_null(table[newest])), table.filter(pc.is_valid(table[newest]))
-    yield from nulls.to_batches()
-    yield from others.take(pc.sort_indices(others, [(newest, "ascending")])).to_batches()
 
 
 def _rows(batch: pa.RecordBatch, sink: RedisSink) -> Iterator[bytes]:

@@ -5,8 +5,8 @@ The problem: a server is remote, requires a password, may restart, and must get 
 The design: each transaction has its own connection, so nothing is left over from one that broke. It begins
 with an advisory lock on the application, which the server releases however the process ends. Rows are sent by
 COPY as CSV, which Arrow writes and the server parses as the columns' own types. An update by key goes through
-a temporary table. A machine or network that is gone in the middle is noticed within minutes, on both sides. A transaction whose commit was not answered is repeated: the marks show whether it was
-committed.
+a temporary table. A machine or network that is gone in the middle is noticed within minutes, on both sides. A
+transaction whose commit was not answered is repeated: the marks show whether it was committed.
 
 Passwords come from the environment or libpq's password file whenever a connection is made; they are not
 stored anywhere, and the server's errors are reported without them.

@@ -1,8 +1,8 @@
 """Values that PostgreSQL cannot hold, found before a batch is kept.
 
 The problem: a batch that is kept is published when its checkpoint is complete, and can no longer be computed
-differently. A value that the server refuses then stops the application for good, and anyone who sends messages
-may send one.
+differently. A value that the server refuses then stops the application for good, and anyone who sends
+messages may send one.
 
 The design: a batch is refused while it is prepared: the message names the column, and a changed application
 computes the same batch again.

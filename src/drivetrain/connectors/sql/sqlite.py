@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from drivetrain.api.sql_sink import MARKS, SqliteSink
 from drivetrain.connectors.files.output_ownership import unwritable
+from drivetrain.connectors.row_order import oldest_first
 from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable, TableColumn
 from drivetrain.connectors.sql.sql_database import ORDER, STAGE, SqlDatabase, SqlSession, identifier
 from drivetrain.errors import DiskFullError, DrivetrainError, OutputError, UnavailableError
@@ -103,6 +104,17 @@ class SqliteSession(SqlSession):
             self._connection.executemany(statement, zip(*values, strict=True))
             rows += batch.num_rows
         return rows
+
+    def upsert(
+        self,
+        name: str,
+        columns: Sequence[str],
+        batches: Iterable[pa.RecordBatch],
+        key: tuple[str, ...],
+        newest: str | None,
+    ) -> int:
+        """Insert rows, or replace those with the same key; SQLite would compare decimals and times as text."""
+        return super().upsert(name, columns, oldest_first(batches, newest), key, None)
 
     def stage(self, name: str, columns: Sequence[str]) -> None:
         """Create the temporary table for upserting; its columns have no types, so values are unchanged."""

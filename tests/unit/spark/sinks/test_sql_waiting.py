@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,29 @@ def test_a_batch_that_was_damaged_while_it_waited_is_told_and_nothing_is_publish
     with closing(sqlite3.connect(tmp_path / "r.db")) as connection:
         assert connection.execute("select count(*) from t").fetchone() == (0,)
     assert publish_transaction({"t": writer}, 1, {"t": 0}) == {"t": 3}
+
+
+@pytest.mark.parametrize(
+    ("newer", "older", "kind"),
+    [
+        (Decimal("10.50"), Decimal("9.50"), pa.decimal128(10, 2)),
+        (Decimal("-1.00"), Decimal("-2.00"), pa.decimal128(10, 2)),
+        (Decimal("0.0000001"), Decimal("0.0000000002"), pa.decimal128(20, 10)),
+        (400_000_000_000_000, 1, pa.timestamp("ms", "UTC")),
+        (1.5, None, pa.float64()),
+    ],
+)
+def test_the_newest_row_of_a_key_counts_in_sqlite_whatever_its_type(
+    tmp_path: Path, newer: object, older: object, kind: pa.DataType
+) -> None:
+    sink = sinks.sqlite(tmp_path / "r.db", "t", mode="upsert", key="id", newest="at")
+    writer = open_sink(sink, SinkContext("app-1", "t", str(tmp_path / "state")))
+    assert isinstance(writer, SqlSinkWriter)
+    at = pa.array([older, newer, older, newer, older], kind)
+    stage(writer, 0, pa.table({"id": [1] * 5, "at": at, "text": list("abcde")}))
+    assert publish_transaction({"t": writer}, 1, {"t": 0}) == {"t": 5}
+    with closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+        assert connection.execute("select text from t").fetchall() == [("d",)]
 
 
 def test_postgresql_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
