@@ -94,7 +94,12 @@ class ControlSocket:
             if not self._clients.acquire(blocking=False):
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True).start()
+            except RuntimeError as error:  # as many threads as the system allows: others will end
+                log.warning("the control socket: %s", error)
+                connection.close()
+                self._clients.release()
 
     def _serve(self, connection: socket.socket) -> None:
         try:

@@ -130,3 +130,24 @@ def test_another_user_is_not_answered(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(UnavailableError):
             asked(tmp_path, b"state", PATIENT_S)
         assert found == []
+
+
+def test_a_process_without_threads_left_answers_again_once_it_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_socket, "_MOST_CLIENTS", 2)
+    with listening(tmp_path):
+        start = threading.Thread.start
+        refused: list[str] = []
+
+        def refuse(thread: threading.Thread) -> None:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for _ in range(5):
+            with pytest.raises(UnavailableError):
+                asked(tmp_path, b"state", PATIENT_S)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        assert refused == ["control"] * 5
+        assert asked(tmp_path, b"state", PATIENT_S) == b"heard state"

@@ -113,7 +113,7 @@ class SqliteSession(SqlSession):
         key: tuple[str, ...],
         newest: str | None,
     ) -> int:
-        """Insert rows, or replace those with the same key; SQLite would compare decimals and times as text."""
+        """Insert rows, or replace those with the same key; SQLite compares decimals and times as text."""
         return super().upsert(name, columns, oldest_first(batches, newest), key, None)
 
     def stage(self, name: str, columns: Sequence[str]) -> None:
