@@ -39,7 +39,7 @@ from drivetrain.api import (
 from drivetrain.api.views import Views, install
 from drivetrain.api.windows import Window
 from drivetrain.core.job.run_progress import RunResult
-from drivetrain.spark.entry_points import plan, published_files, run, savepoint, start, state
+from drivetrain.spark.entry_points import compact, plan, published_files, run, savepoint, start, state
 from drivetrain.version import VERSION
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ __all__ = [
     "accumulator",
     "agg",
     "col",
+    "compact",
     "expr",
     "lit",
     "partitioners",

@@ -5,7 +5,7 @@ Called by the engine, once per source or sink and start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Source
@@ -18,6 +18,8 @@ from drivetrain.spark.connector.source import OpenedSource, SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from drivetrain.connectors.tables.compaction import Compaction
 
 
 def check_source(source: Source, config: Config) -> None:
@@ -55,3 +57,8 @@ def read_whole(source: Source, context: SourceContext) -> DataFrame:
 def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
     """The writer of a sink; touches nothing before `validate`."""
     return connector_of(sink, "sink").open_sink(sink, context)
+
+
+def compact_table(sink: Sink, config: Config, target_bytes: int, *, dry_run: bool) -> Compaction:
+    """Join the small files of the table that a sink writes to; see `Connector.compact`."""
+    return cast("Compaction", connector_of(sink, "sink").compact(sink, config, target_bytes, dry_run=dry_run))

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from drivetrain.api.graph_builder import require_application
+from drivetrain.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from drivetrain.api.application import Application
+    from drivetrain.api.delta_sink import DeltaSink
+    from drivetrain.api.iceberg_sink import IcebergSink
     from drivetrain.config import Config
+    from drivetrain.connectors.tables.compaction import Compaction
     from drivetrain.core.job.run_progress import RunListener, RunResult
     from drivetrain.core.plan.plan import Plan
     from drivetrain.spark.run.embedded import Running
@@ -153,6 +157,38 @@ def published_files(
     from drivetrain.runtime.objects.settings import StoreSettings
 
     return publication_manifest.published_files(directory, StoreSettings.of(config or Config()))
+
+
+def compact(
+    table: DeltaSink | IcebergSink,
+    *,
+    target_size: str = "128 MiB",
+    dry_run: bool = False,
+    config: Config | None = None,
+) -> Compaction:
+    """Join the small files of a table, also while applications write to it; returns what was done.
+
+    `table` is a sink's declaration, of which the table, its catalog and `timeout` count. Files get at most
+    `target_size`, those with three quarters of it stay; `dry_run` changes nothing. `config` determines
+    how an object store is reached. Raises `InputError` when there is no table, `OutputError` when it has
+    features with which it cannot be compacted, `UnavailableError` when other writers come first for longer
+    than the sink's `timeout`. Needs no Spark. `drivetrain compact` does the same.
+
+    >>> def nightly() -> int:
+    ...     return compact(sinks.delta("tables/orders"), target_size="256 MiB").written_files
+    """
+    from drivetrain.config import Config
+    from drivetrain.config.units import size_bytes
+    from drivetrain.connectors.opening import compact_table
+
+    size = size_bytes(1)
+    try:
+        target_bytes = size.read(target_size)
+    except ValueError:
+        raise UserError(
+            "not a size for files", where="target size", expected=size.expected, got=repr(target_size)
+        ) from None
+    return compact_table(table, config or Config(), target_bytes, dry_run=dry_run)
 
 
 def state(application: Application | str, processor: str, config: Config | None = None) -> States:

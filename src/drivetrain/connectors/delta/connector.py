@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from drivetrain.api.delta_sink import DeltaSink
 from drivetrain.api.delta_source import DeltaRows
 from drivetrain.config import Config
+from drivetrain.connectors.delta.delta_compaction import compact_delta
 from drivetrain.connectors.delta.delta_table import DeltaTarget
 from drivetrain.connectors.delta.opened_delta import open_delta, read_delta_whole, require_table
+from drivetrain.connectors.tables.compaction import Compaction
 from drivetrain.connectors.tables.table_writer import TableSinkWriter
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.connector.connector import Connector
@@ -41,3 +43,8 @@ class DeltaConnector(Connector):
         """The writer to a table."""
         stores = StoreSettings.of(context.config or Config())
         return TableSinkWriter(sink, context, DeltaTarget(sink.path, sink.name, stores))
+
+    def compact(self, sink: DeltaSink, config: Config, target_bytes: int, *, dry_run: bool) -> Compaction:
+        """Join the small files of the table of `sink`."""
+        target = DeltaTarget(sink.path, sink.name, StoreSettings.of(config))
+        return compact_delta(target, target_bytes, sink.timeout_ms, dry_run=dry_run)

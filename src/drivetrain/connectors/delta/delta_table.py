@@ -7,8 +7,9 @@ The design: a table object of the library is one version of the table; `refreshe
 object store the library creates each entry of the log only if its name is free. Constraints of tables that
 the library enforces only for rows that pass through itself are refused, since Spark's tasks write the files.
 
-What if the machine dies here: the library leaves it to the system when the log reaches the disk. So new files
-of the log are synced after a commit on a local disk, before the batch counts as published.
+What if the machine dies here: the library leaves it to the system when files reach the disk. So on a local
+disk, new files of the log and the data files that the library has written itself are synced after a commit,
+before the batch counts as published.
 
 Invariants:
 
@@ -16,7 +17,8 @@ Invariants:
 2. A commit fails if another one, since the version that was looked at, has changed one of the same marks or
    the table's columns.
 
-Called by the connector of Delta tables. Source: Delta's protocol; the documentation of delta-rs.
+Called by the connector of Delta tables, and by `delta_compaction`. Source: Delta's protocol; the
+documentation of delta-rs.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from drivetrain.connectors.delta.library_files import exact_statistics, sync_added
 from drivetrain.connectors.delta.table_library import (
     arrow_schema,
     deltalake,
@@ -88,12 +91,16 @@ class DeltaTarget(TableTarget):
         """The place of the table."""
         return self._uri
 
+    def exists(self) -> bool:
+        """Whether there is a table at the place."""
+        return has_table(self._uri, self._stores)
+
     def refreshed(self) -> DeltaTable | None:
         """The table in its newest version; None if there is none. Raises `OutputError`."""
         library = deltalake()
         try:
             if self._table is None:
-                if not self._exists():
+                if not self.exists():
                     self._require_free()
                     return None
                 self._table = library.DeltaTable(self._uri, storage_options=self._options())
@@ -153,7 +160,7 @@ class DeltaTarget(TableTarget):
         except Exception as error:
             if self._is_of_store(error):
                 raise ConflictError(cause_of(error), is_certain=False) from error
-            if not self._exists():
+            if not self.exists():
                 raise self.meant(error) from error
         self._sync_log(-1)
         table = self.refreshed()
@@ -202,15 +209,31 @@ class DeltaTarget(TableTarget):
                 commit_properties=_properties(marks),
             ).when_matched_update_all().when_not_matched_insert_all().execute()
 
-        self._committed(table, replace)
+        self._committed(table, replace, has_written=True)
 
     def empty(self, table: DeltaTable, marks: Mapping[str, int]) -> None:
         """Remove all rows, and set marks."""
         self._committed(table, lambda: table.delete(commit_properties=_properties(marks)))
 
+    def compact(self, table: DeltaTable, target_bytes: int) -> dict[str, Any]:
+        """Replace small files by larger ones with the same rows; returns the library's figures.
+
+        Raises `ConflictError` if another commit has removed one of the files.
+        """
+        found: dict[str, Any] = {}
+
+        def compact() -> None:
+            found.update(
+                table.optimize.compact(target_size=target_bytes, writer_properties=exact_statistics(table))
+            )
+
+        self._committed(table, compact, has_written=True)
+        return found
+
     # -- implementation --------------------------------------------------------------------------------
 
-    def _committed(self, table: DeltaTable, commit: Any) -> None:
+    def _committed(self, table: DeltaTable, commit: Any, *, has_written: bool = False) -> None:
+        """Commit, and make it durable; with the files that the library `has_written`."""
         before = table.version()
         try:
             commit()
@@ -221,6 +244,8 @@ class DeltaTarget(TableTarget):
             if self._is_of_store(error):
                 raise ConflictError(cause_of(error), is_certain=False) from error
             raise self.meant(error) from error
+        if has_written and self._is_local:
+            sync_added(Path(self._uri), before)
         self._sync_log(before)
 
     def _sync_log(self, since: int) -> None:
@@ -265,9 +290,6 @@ class DeltaTarget(TableTarget):
     def _is_of_store(self, error: Exception) -> bool:
         """Whether the store gave no answer, so that what it has done is not known."""
         return not self._is_local and is_of_store(error)
-
-    def _exists(self) -> bool:
-        return has_table(self._uri, self._stores)
 
     def _options(self) -> dict[str, str] | None:
         """How the library reaches the store; None for a directory."""

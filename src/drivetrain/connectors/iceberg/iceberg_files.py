@@ -1,7 +1,7 @@
 """Data files as Iceberg describes them: statistics from their footers, and typed values of partitions.
 
-Called by `iceberg_table` and `merged_files`. Source: "Manifests" and "Partition Transforms" in Iceberg's
-specification.
+Called by `iceberg_table`, `merged_files` and `iceberg_compaction`. Source: "Manifests" and "Partition
+Transforms" in Iceberg's specification.
 """
 
 from __future__ import annotations
@@ -50,6 +50,14 @@ def file_layout(
     columns = pa.schema([numbered.field(name) for name in names])
     partition_by = declared_partitions(table)
     return Layout(place_of(table), stem, columns, partition_by, required, self_contained=True, where=where)
+
+
+def read_file(table: Table, task: Any) -> pa.Table:
+    """The rows of one file of a scan, in the table's columns."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table([task])
 
 
 def declared_partitions(table: Table) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ Invariants:
 1. A commit adds all of its files and marks, or nothing.
 2. A commit fails if another one, since the version that was looked at, has changed the table's rows or marks.
 
-Called by the connector of Iceberg tables. Source: Iceberg's specification; pyiceberg's documentation.
+Called by the connector of Iceberg tables, and by `iceberg_compaction`. Source: Iceberg's specification;
+pyiceberg's documentation.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile as DescribedFile
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.update.snapshot import UpdateSnapshot
 
@@ -200,7 +202,7 @@ class IcebergTarget(TableTarget):
             self._changed(table, marks, replace)
         except ConflictError as error:
             if error.is_certain:
-                self._delete(table, merged.written)
+                self.delete(table, merged.written)
             raise
 
     def empty(self, table: Table, marks: Mapping[str, int]) -> None:
@@ -213,6 +215,27 @@ class IcebergTarget(TableTarget):
 
         self._changed(table, marks, remove)
 
+    def replace(self, table: Table, removed: Sequence[DescribedFile], written: Sequence[DataFile]) -> None:
+        """Put the written files in place of others with the same rows; no mark changes."""
+
+        def replace(changing: Transaction, snapshot: UpdateSnapshot) -> None:
+            with snapshot.overwrite() as overwritten:
+                for file in removed:
+                    overwritten.delete_data_file(file)
+                for one in written:
+                    overwritten.append_data_file(described(table, one))
+
+        self._changed(table, {}, replace)
+
+    def delete(self, table: Table, files: Sequence[DataFile]) -> None:
+        """Delete files that no commit has named."""
+        filesystem, directory = place_of(table).open()
+        for file in files:
+            try:
+                filesystem.delete_file(os.path.join(directory, file.name))
+            except OSError as error:
+                log.warning("a file that no reader sees could not be deleted: %s", error)
+
     # -- implementation --------------------------------------------------------------------------------
 
     def _changed(
@@ -221,13 +244,14 @@ class IcebergTarget(TableTarget):
         marks: Mapping[str, int],
         change: Callable[[Transaction, UpdateSnapshot], None],
     ) -> None:
-        """Commit one snapshot together with marks, on this version or not at all."""
+        """Commit one snapshot together with marks, if there are any, on this version or not at all."""
         properties = {name: str(number) for name, number in marks.items()}
         table.metadata.properties[_RETRIES] = "0"
 
         def commit() -> None:
             changing = table.transaction()
-            changing.set_properties(properties)
+            if properties:
+                changing.set_properties(properties)
             change(changing, changing.update_snapshot(snapshot_properties=properties))
             changing.commit_transaction()
 
@@ -249,14 +273,6 @@ class IcebergTarget(TableTarget):
             if not is_of_database(error):
                 raise
             log.info("%s: another process has made the namespace: %s", self.where, first_line(error))
-
-    def _delete(self, table: Table, files: Sequence[DataFile]) -> None:
-        filesystem, directory = place_of(table).open()
-        for file in files:
-            try:
-                filesystem.delete_file(os.path.join(directory, file.name))
-            except OSError as error:
-                log.warning("a file that no reader sees could not be deleted: %s", error)
 
     def _opened(self) -> Catalog:
         if self._catalog is None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.connectors.iceberg.iceberg_files import arrow_columns, file_layout
+from drivetrain.connectors.iceberg.iceberg_files import arrow_columns, file_layout, read_file
 from drivetrain.connectors.tables.data_files import DataFile, write_table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class MergedFiles:
         replacing: list[Any] = []
         ours = self._keys(self._rows, _NEW)
         for task in self._table.scan(row_filter=self._filter()).plan_files():
-            found = self._read(task)
+            found = read_file(self._table, task)
             pairs = self._keys(found, _OLD).join(ours, keys=self._key, join_type="inner")
             if not pairs.num_rows:
                 continue
@@ -90,13 +90,6 @@ class MergedFiles:
         if rows.num_rows:
             layout = file_layout(self._table, rows.column_names, self._stem, self._where)
             self.written += write_table(rows, layout)
-
-    def _read(self, task: Any) -> pa.Table:
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import ArrowScan
-
-        scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
-        return scan.to_table([task])
 
     def _filter(self) -> Any:
         """What the rows with one of the keys have in common; readers skip files without such rows."""

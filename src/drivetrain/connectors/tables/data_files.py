@@ -20,7 +20,7 @@ Invariants:
 1. A described file is complete, synced if it is on a disk, and has the columns and types of its `Layout`.
 2. A task without rows writes no file.
 
-Called by the sinks of tables.
+Called by the sinks of tables, and by compactions.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ def write_batch(df: DataFrame, layout: Layout, small: SmallBatches) -> list[Data
 def write_table(table: pa.Table, layout: Layout) -> list[DataFile]:
     """Write rows that are in memory; returns the described files."""
     ordered = sorted_table(table, layout.partition_by)
-    return list(_written(iter(ordered.combine_chunks().to_batches()), layout))
+    return list(write_batches(iter(ordered.combine_chunks().to_batches()), layout))
 
 
 def _task(layout: Layout) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            for file in _written(batches, layout):
+            for file in write_batches(batches, layout):
                 content = [pa.array([msgspec.msgpack.encode(file)], pa.binary())]
                 yield pa.RecordBatch.from_arrays(content, schema=_ARROW_DESCRIPTION)
         except DrivetrainError as error:
@@ -152,8 +152,8 @@ def _task(layout: Layout) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
     return write
 
 
-def _written(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[DataFile]:
-    """Write rows, which are sorted by partition; each file as soon as it is complete."""
+def write_batches(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[DataFile]:
+    """Write rows, which are sorted by partition; yields each file as soon as it is complete."""
     filesystem, directory = layout.place.open()
     left_out = () if layout.self_contained else layout.partition_by
     stored = pa.schema([column for column in layout.columns if column.name not in left_out])

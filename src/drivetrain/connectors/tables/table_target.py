@@ -12,7 +12,8 @@ Invariants of an implementation:
 2. They raise `ConflictError`, and have done nothing, if another commit has changed the same marks since the
    version that they are given.
 
-Called by `table_writer`, `appended_files` and `upserted_rows`; implemented by the connectors of the formats.
+Called by `table_writer`, `appended_files`, `upserted_rows` and `repeated_commits`; implemented by the
+connectors of the formats.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ class TableTarget(ABC):
             remedy=f"correct the cause that {self.library} reports; the same command then continues",
         )
 
-    def busy(self, error: ConflictError) -> UnavailableError:
-        """The error when the table could not be changed for too long."""
+    def busy(self, error: ConflictError, change: str) -> UnavailableError:
+        """The error when a `change` ("the batch") could not be committed for too long."""
         if not error.is_certain:
             return UnavailableError(
                 "the store or the catalog of the table does not answer",
@@ -151,7 +152,7 @@ class TableTarget(ABC):
                 "run the same command again: it continues",
             )
         return UnavailableError(
-            "the batch could not be committed: other writers change the table all the time",
+            f"{change} could not be committed: other writers change the table all the time",
             where=self.where,
             got=str(error),
             remedy="run the same command again: it continues where it stopped; or write less often elsewhere",

@@ -24,8 +24,6 @@ idempotent writes of its streaming sinks.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -37,6 +35,7 @@ from drivetrain.api.table_declaration import TableSink
 from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.outbox import Outbox
 from drivetrain.connectors.tables.appended_files import AppendedFiles, DamagedError
+from drivetrain.connectors.tables.repeated_commits import repeated
 from drivetrain.connectors.tables.table_columns import Fit, fit, nullable, require_types
 from drivetrain.connectors.tables.table_marks import NOBODY, Marks
 from drivetrain.connectors.tables.table_target import ConflictError, TableTarget
@@ -49,12 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-log = logging.getLogger("drivetrain.tables")
-
 Result = TypeVar("Result")
-
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 1.0
 
 
 class TableSinkWriter:
@@ -199,17 +193,7 @@ class TableSinkWriter:
 
     def _repeated(self, work: Callable[[], Result]) -> Result:
         """The result of `work`, repeated while commits of others come first."""
-        until_s = time.monotonic() + self._sink.timeout_ms / 1000
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                return work()
-            except ConflictError as error:
-                if time.monotonic() + pause_s > until_s:
-                    raise self._target.busy(error) from error
-                log.info("%s: %s; looking again", self._sink.name, error)
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return repeated(work, self._target, self._sink.timeout_ms, "the batch")
 
     def _fit(self, schema: StructType) -> tuple[Any, Fit]:
         """The table, created if it is missing, and how rows of this schema are written to it."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drivetrain.errors import GraphError, InternalError
+from drivetrain.errors import GraphError, InternalError, UserError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,3 +64,16 @@ class Connector:
     def open_sink(self, sink: Any, context: SinkContext) -> SinkWriter:
         """The writer of a sink; touches nothing before `validate`."""
         raise InternalError(f"{type(self).__name__} does not open {type(sink).__name__}")
+
+    def compact(self, sink: Any, config: Config, target_bytes: int, *, dry_run: bool) -> Any:
+        """Join the small files of the table that a sink writes to; the `Compaction` says what was done.
+
+        Safe beside running sinks, and needs no Spark. Raises `UserError` for a sink without a table of files.
+        """
+        raise UserError(
+            "this sink writes to no table whose files can be compacted",
+            where=getattr(sink, "name", None),
+            expected="sinks.delta(…) or sinks.iceberg(…)",
+            got=type(sink).__name__,
+            remedy="sinks of files join their files before readers see them: give them roll=",
+        )

@@ -358,21 +358,6 @@ def balances(**amounts: int | None) -> Any:
     return frame(account=list(amounts), balance=pa.array(list(amounts.values()), pa.int64()))
 
 
-@pytest.fixture
-def _staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The outbox adds a column of Spark's to a batch, which is a table here."""
-    from drivetrain.connectors.outbox import Outbox, PreparedBatch
-    from drivetrain.runtime.channel.columns import TS
-    from drivetrain.runtime.channel.segments import write_segment
-
-    def staged(self: Outbox, df: Any, batch_id: int) -> PreparedBatch:
-        table = df.withColumn(TS, None).toArrow()
-        parts = [write_segment(self._files, "test", table.to_batches())] if table.num_rows else []
-        return PreparedBatch(batch_id, tuple(parts))
-
-    monkeypatch.setattr(Outbox, "_staged", staged)
-
-
 @pytest.mark.usefixtures("_staged")
 def test_a_row_replaces_the_one_with_its_key_once(tables: TableWorld) -> None:
     sink = upserting(tables)
