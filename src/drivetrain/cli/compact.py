@@ -80,7 +80,7 @@ def compact_command(
 
 
 def lines_of(done: Compaction) -> list[str]:
-    """What a compaction has done, or would do, for people."""
+    """What a compaction has done, or would do, as text."""
     before = f"{show_counted(done.files, 'file')}, {show_size(done.bytes)}"
     if not done.replaced_files:
         found = [f"{done.table}: nothing to join in {before}"]

@@ -11,7 +11,7 @@ commit is refused, we look again and commit once more: the files are written alr
 because of our commit does the same, with its marks (see `table_writer`), which a compaction leaves alone.
 
 What if we die here: before the commit, files lie in the table's directory that nothing names, and another
-engine's `remove_orphan_files` deletes them. After it, the table is compacted.
+engine deletes them when it removes orphan files. After it, the table is compacted.
 
 Invariants:
 

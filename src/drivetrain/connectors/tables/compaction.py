@@ -1,4 +1,4 @@
-"""Compaction of a table: which small files become one, and what came of it; pure.
+"""Compaction of a table: which small files become one, and the outcome; pure.
 
 The problem: an application that writes a batch a second leaves 86,400 files a day, and readers open each.
 They can be joined at any time, since a table's readers see only what its log or catalog names; but the

@@ -66,7 +66,7 @@ class Connector:
         raise InternalError(f"{type(self).__name__} does not open {type(sink).__name__}")
 
     def compact(self, sink: Any, config: Config, target_bytes: int, *, dry_run: bool) -> Any:
-        """Join the small files of the table that a sink writes to; the `Compaction` says what was done.
+        """Join the small files of the table that a sink writes to; returns a `Compaction`.
 
         Safe beside running sinks, and needs no Spark. Raises `UserError` for a sink without a table of files.
         """
