@@ -154,7 +154,7 @@ def test_marks_outlive_compactions(tables: TableWorld) -> None:
 @pytest.mark.usefixtures("_staged")
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_sink_that_a_compaction_overtakes_commits_its_batch_once(tables: TableWorld, mode: str) -> None:
-    how = {"mode": "upsert", "key": "id"} if mode == "upsert" else {}
+    how: dict[str, Any] = {"mode": "upsert", "key": "id"} if mode == "upsert" else {}
     sink = filled(tables, **how)
     done: list[Compaction] = []
 
