@@ -257,6 +257,38 @@ def test_what_begins_anew_does_not_continue_from_what_was(store: ModelStore, tmp
     assert content_of(fresh.copies, tmp_path / "look") == {"x": "new"}
 
 
+def test_what_others_put_beside_the_checkpoints_is_no_checkpoint(store: ModelStore, tmp_path: Path) -> None:
+    machine = Machine(store, tmp_path / "a").start()
+    machine.checkpoint({"x": "1"})
+    folder = "copies/shop-1/checkpoints"
+    backup = store.objects[f"{folder}/{0:020d}.json"]
+    foreign = {f"{folder}/backup/{9:020d}.json": backup, f"{folder}/notes.txt": b"do not delete", folder: b""}
+    foreign[f"{folder}/{7:020d}.json.bak"] = backup
+    store.objects.update(foreign)
+    machine.checkpoint({"x": "2"})
+    machine.copies.require_newest()
+    other = Machine(store, tmp_path / "b").start()
+    assert other.files == {"x": "2"}
+    other.checkpoint({"x": "3"})
+    assert foreign.items() <= store.objects.items()
+
+
+def test_a_copy_that_a_running_process_replaces_while_it_is_read_is_not_called_damaged(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    """The remedy for a damaged one is to start over, which would lose everything."""
+    former = Machine(store, tmp_path / "a").start()
+    former.checkpoint({"x": "1"})
+    late = CopiedCheckpoints(store, "copies/shop-1", "here", tmp_path)
+    newest = late.newest()
+    assert newest is not None
+    for n in range(3):
+        former.checkpoint({"x": f"other {n}"})
+    with pytest.raises(UnavailableError, match="end the process") as refused:
+        late.fetch(newest, tmp_path)
+    assert not isinstance(refused.value, SavepointError)
+
+
 @pytest.mark.parametrize("damage", [b"", b"{}", b"truncated"])
 def test_a_damaged_copy_is_an_error_with_a_remedy(store: ModelStore, tmp_path: Path, damage: bytes) -> None:
     machine = Machine(store, tmp_path / "a").start()

@@ -28,6 +28,7 @@ Called by `run_checkpoints` (`add`), `preparing` and `from_savepoint`. Imports n
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import time
 import uuid
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
 _TRIES: Final = 3
+_NAME: Final = re.compile(r"[0-9]{20}\.json")
 
 
 class TakenOverError(UnavailableError):
@@ -133,21 +135,20 @@ class CopiedCheckpoints:
     def newest(self) -> Copy | None:
         """The newest checkpoint; None if there is none. Raises SavepointError if it is damaged."""
         for _ in range(_TRIES):
-            names = self._names_in(self._checkpoints)
+            names = self._checkpoint_names()
             if not names:
                 return None
             try:
                 return self._decoded(max(names), self._store.get(max(names)))
             except FileNotFoundError:  # there is a newer one by now
                 continue
-        raise UnavailableError(
-            "the newest checkpoint is replaced faster than it is read",
-            where=self.place,
-            remedy="end the process that runs the application",
-        )
+        raise self._outrun()
 
     def fetch(self, copy: Copy, directory: Path) -> None:
-        """Write the files of a checkpoint to an empty directory, with its manifest."""
+        """Write the files of a checkpoint to an empty directory, with its manifest.
+
+        Raises SavepointError if it is damaged, UnavailableError if newer ones have replaced it meanwhile.
+        """
         assert copy.manifest is not None
         files = sorted(copy.manifest.files.items(), key=lambda item: copy.places.get(item[1].sha256, ("", 0)))
         pack, content = "", b""
@@ -160,6 +161,8 @@ class CopiedCheckpoints:
                     (directory / name).parent.mkdir(parents=True, exist_ok=True)
                     (directory / name).write_bytes(content[start : start + file.size])
         except (FileNotFoundError, KeyError) as error:
+            if self._has_later(copy.number):
+                raise self._outrun() from error
             raise self._damaged(self._name(copy.number), f"no {error}") from error
         write_manifest(directory, copy.manifest)
 
@@ -273,7 +276,7 @@ class CopiedCheckpoints:
     def _sweep(self, last: Copy) -> None:
         """Delete what former processes have left; only for the process that has claimed a number."""
         newest = self._name(last.number)
-        self._delete([name for name in self._names_in(self._checkpoints) if name < newest])
+        self._delete([name for name in self._checkpoint_names() if name < newest])
         self._delete([pack for pack in self._names_in(self._packs) if pack not in last.packs])
         self._made, self._numbers = set(last.packs), [last.number]
 
@@ -289,11 +292,16 @@ class CopiedCheckpoints:
     def _name(self, number: int) -> str:
         return f"{self._checkpoints}/{number:020d}.json"
 
-    def _names_in(self, folder: str) -> list[str]:
-        return [found.path for page in self._store.pages(folder) for found in page]
+    def _names_in(self, folder: str, after: str = "") -> list[str]:
+        return [found.path for page in self._store.pages(folder, after) for found in page]
+
+    def _checkpoint_names(self, after: str = "") -> list[str]:
+        """The names of checkpoints, without what others have put beside them: backups, notes."""
+        start = len(self._checkpoints) + 1
+        return [name for name in self._names_in(self._checkpoints, after) if _NAME.fullmatch(name[start:])]
 
     def _has_later(self, number: int) -> bool:
-        return any(self._store.pages(self._checkpoints, self._name(number)))
+        return bool(self._checkpoint_names(self._name(number)))
 
     def _read_claim(self) -> _Claim | None:
         content = self._claim.read()
@@ -310,6 +318,13 @@ class CopiedCheckpoints:
             return msgspec.json.decode(envelope.copy, type=Copy)
         except msgspec.DecodeError as error:
             raise self._damaged(name, str(error)) from error
+
+    def _outrun(self) -> UnavailableError:
+        return UnavailableError(
+            "the newest checkpoint is replaced faster than it is read",
+            where=self.place,
+            remedy="end the process that runs the application",
+        )
 
     def _damaged(self, name: str, got: str) -> SavepointError:
         return SavepointError(
