@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from drivetrain.api import windows
 from drivetrain.api.columns import Column, col, expr, require_free_names
+from drivetrain.api.declared_time import declares_time
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
 from drivetrain.api.monoids import Aggregation
 from drivetrain.api.operations import Aggregate, Filter, Select, SelectSql
-from drivetrain.api.sql.event_time import declares_time
 from drivetrain.api.sql.statement import (
     Statement,
     aggregate_calls,
