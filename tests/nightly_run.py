@@ -11,3 +11,8 @@ import os
 def is_nightly() -> bool:
     """Whether the nightly run's variable is set, which also holds the seeds of simulations."""
     return "DRIVETRAIN_SEEDS" in os.environ
+
+
+def first_seed(otherwise: int) -> int:
+    """The first seed of the variable (`7`, `128-600` or `3,5`) in the nightly run; `otherwise` in others."""
+    return int(os.environ.get("DRIVETRAIN_SEEDS", str(otherwise)).split(",")[0].split("-")[0])

@@ -15,8 +15,7 @@ import msgspec
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.as_data import print_json
-from drivetrain.cli.changing import Manner, ask
-from drivetrain.core.change.live_change import Outcome
+from drivetrain.cli.changing import Manner, ask, require_cancelled
 from drivetrain.errors import UnavailableError
 from drivetrain.terminal import print_line
 
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 def cancelled_history(rundir: RunDirectory, manner: Manner) -> bool:
     """Cancel the change whose former messages are being read; whether there was one.
 
-    Raises UnavailableError when it is not cancelled in time.
+    Raises UserError when it came into force nevertheless, and UnavailableError when it is not cancelled in
+    time.
     """
     from drivetrain.runtime.control_requests import ask_to_give_up, asked_state, wait_ended
 
@@ -46,13 +46,7 @@ def cancelled_history(rundir: RunDirectory, manner: Manner) -> bool:
     ask_to_give_up(rundir, state.number)
     wait_s = milliseconds(manner.timeout, "--timeout") / 1000
     ended = wait_ended(lambda: asked_state(rundir), state.number, wait_s)
-    if ended.outcome is not Outcome.REFUSED:
-        raise UnavailableError(
-            f"version {state.number} was not cancelled",
-            where=rundir.app_id,
-            got=f"it is {ended.outcome or ended.stage}",
-            remedy="drivetrain rollback returns from it",
-        )
+    require_cancelled(rundir.app_id, ended)
     if manner.as_json:
         print_json({"cancelled": state.number, "history": msgspec.to_builtins(ended.history)}, sys.stdout)
     else:

@@ -212,16 +212,21 @@ def _give_up(
     changeable.give_up(number)
     state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
+    require_cancelled(changeable.app_id, state)
+
+
+def require_cancelled(app_id: str, state: ChangeState) -> None:
+    """Raise the error for a change that came into force nevertheless, or has not ended in time."""
     if state.outcome is Outcome.DONE:
         raise UserError(
-            f"version {number} was not cancelled: its trial had ended already",
-            where=changeable.app_id,
+            f"version {state.number} was not cancelled: its trial had ended already",
+            where=app_id,
             remedy="drivetrain rollback returns to the previous version with another change",
         )
     if state.outcome is None:
         raise UnavailableError(
-            f"version {number} is not cancelled yet",
-            where=changeable.app_id,
+            f"version {state.number} is not cancelled yet",
+            where=app_id,
             got=f"it is {state.stage}",
             remedy="drivetrain versions shows how it ends; the run shows why if it cannot go back",
         )

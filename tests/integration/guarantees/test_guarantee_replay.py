@@ -23,7 +23,7 @@ from drivetrain.code.application_file import load_application
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.core.replay.replay import ReplayError
 from drivetrain.errors import DrivetrainError
-from nightly_run import is_nightly
+from nightly_run import first_seed, is_nightly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SCHEMA = "ts timestamp, key string, n bigint"
 SECOND = 1000
 DISORDER = 20 * SECOND
-SEED = int(os.environ.get("DRIVETRAIN_SEEDS", "7").split(",")[0].split("-")[0])
+SEED = first_seed(7)
 
 Row = tuple[int, str, int]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
 import shutil
 from pathlib import Path
@@ -17,13 +16,14 @@ from drivetrain import sources
 from drivetrain.core.job.run_progress import RunResult
 from drivetrain.errors import InputError
 from drivetrain.spark.entry_points import run
+from nightly_run import first_seed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAY = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 DAY_MS = int(DAY.timestamp() * 1000)
-SEED = int(os.environ.get("DRIVETRAIN_SEEDS", "1").split(",")[0].split("-")[0])
+SEED = first_seed(1)
 SCHEMA = "at timestamp, n bigint"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import os
 import random
 import signal
 import subprocess
@@ -22,7 +21,7 @@ from drivetrain.api import sources
 from drivetrain.connectors.mqtt.mqtt_connection import require_broker
 from drivetrain.errors import InputError, UnavailableError
 from mosquitto_broker import MosquittoBroker
-from nightly_run import is_nightly
+from nightly_run import first_seed, is_nightly
 
 sys.path.insert(0, str(Path(__file__).parent))
 from received import Receiving, stored_in
@@ -150,7 +149,7 @@ def test_the_broker_is_killed_and_started_again(mortal: MosquittoBroker, tmp_pat
 
 
 def test_a_killed_process_loses_nothing(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
-    kills, chance = (12 if is_nightly() else 3), random.Random(os.environ.get("DRIVETRAIN_SEEDS", "1"))
+    kills, chance = (12 if is_nightly() else 3), random.Random(first_seed(1))
     sent: list[str] = []
     is_over = threading.Event()
 
