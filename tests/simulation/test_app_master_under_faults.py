@@ -100,7 +100,7 @@ def check_the_end(world: World) -> None:
         assert records.cleared == 0
 
 
-@simulate(seeds=50)
+@simulate(seeds=20)
 async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulation) -> None:
     random = simulation.random
     world = World(

@@ -80,12 +80,12 @@ async def freeze(world: AttemptWorld, node: Node) -> None:
         node.thaw()
 
 
-@simulate(seeds=5, at_most=1000)
+@simulate(seeds=3, at_most=1000)
 async def test_every_message_is_shown_once_whatever_happens_to_executors(simulation: Simulation) -> None:
     await scenario(simulation)
 
 
-@simulate(seeds=5, at_most=1000)
+@simulate(seeds=3, at_most=1000)
 async def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once(
     simulation: Simulation,
 ) -> None:
@@ -131,7 +131,7 @@ async def end(world: AttemptWorld) -> None:
 
 
 @pytest.mark.parametrize("point", [*OF_HANDOVERS, *OF_A_CHANGE, CrashPoint.VERSION_NOTED])
-@simulate(seeds=3, at_most=200)
+@simulate(seeds=1, at_most=200)
 async def test_versions_hand_over_exactly_though_processes_die_between_two_effects(
     simulation: Simulation, point: CrashPoint
 ) -> None:
@@ -140,7 +140,7 @@ async def test_versions_hand_over_exactly_though_processes_die_between_two_effec
         world.drawn.trunks = 0.0  # a query does not restart at an event time
         await begin(world)
         await end(world)
-        is_sure = simulation.seed == 2 and point is CrashPoint.HANDOVER_RECORDED  # its versions have messages
+        is_sure = simulation.seed in (0, 2) and point is CrashPoint.HANDOVER_RECORDED  # they have messages
         assert world.changer.handed_over or not is_sure, "no version was compared with its time"
 
 
