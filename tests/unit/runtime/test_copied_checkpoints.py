@@ -47,8 +47,8 @@ class Machine:
 
     def start(self, *, starts_over: bool = False) -> Machine:
         """Continue from the newest copy."""
-        self.copies.require_own()
-        newest = self.copies.newest()
+        self.copies.require_own(has_state=bool(self.files))
+        newest = self.copies.begin()
         if newest is not None and newest.manifest is not None and not starts_over:
             self.files = content_of(self.copies, self.directory / "fetched")
         self.copies.claim(starts_over=starts_over)
@@ -159,6 +159,42 @@ def test_a_process_that_slept_within_a_copy_is_refused_though_its_number_is_free
     assert content_of(others[0].copies, tmp_path / "look") == {"x": "other 4"}
     others[0].checkpoint({"x": "goes on"})
     assert content_of(others[0].copies, tmp_path / "look") == {"x": "goes on"}
+
+
+def test_a_checkpoint_that_the_former_makes_meanwhile_is_not_computed_again(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    """Between fetching a checkpoint and claiming the next number, the successor compiles for many seconds."""
+    former = Machine(store, tmp_path / "a").start()
+    former.checkpoint({"x": "1"})
+    late = Machine(store, tmp_path / "b")
+    late.copies.begin()
+    former.checkpoint({"x": "2"})  # and publishes its results
+    assert late.copies.claim(starts_over=False)
+    assert late.copies.is_outdated
+    with pytest.raises(TakenOverError):
+        former.checkpoint({"x": "3"})
+    (late.directory / "copied-by").unlink()  # with its state
+    late.start()
+    assert late.files == {"x": "2"}
+    assert not late.copies.is_outdated
+
+
+def test_nor_when_it_makes_its_first_one_meanwhile(store: ModelStore, tmp_path: Path) -> None:
+    former, late = Machine(store, tmp_path / "a").start(), Machine(store, tmp_path / "b")
+    assert late.copies.begin() is None
+    former.checkpoint({"x": "1"})
+    assert late.copies.claim(starts_over=False)
+    assert late.copies.is_outdated
+
+
+def test_a_state_that_was_never_copied_does_not_replace_copies(store: ModelStore, tmp_path: Path) -> None:
+    never = CopiedCheckpoints(store, "copies/shop-1", "here", tmp_path)
+    never.require_own(has_state=True)  # there are none yet: copying was turned on
+    Machine(store, tmp_path / "a").start().checkpoint({"x": "1"})
+    never.require_own(has_state=False)
+    with pytest.raises(TakenOverError, match="delete this application's state directory"):
+        never.require_own(has_state=True)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -280,7 +316,7 @@ def test_a_copy_that_a_running_process_replaces_while_it_is_read_is_not_called_d
     former = Machine(store, tmp_path / "a").start()
     former.checkpoint({"x": "1"})
     late = CopiedCheckpoints(store, "copies/shop-1", "here", tmp_path)
-    newest = late.newest()
+    newest = late.begin()
     assert newest is not None
     for n in range(3):
         former.checkpoint({"x": f"other {n}"})

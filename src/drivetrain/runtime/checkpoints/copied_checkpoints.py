@@ -20,7 +20,8 @@ Invariants:
 1. The newest checkpoint is complete, and stays until there is a newer one.
 2. Of all processes that use one number, one succeeds; the others raise TakenOverError.
 3. An older number may be free again, so a process also looks for newer ones after creating its own.
-4. Names of packs have their owner, so a process that comes late deletes nothing that others need.
+4. A process computes only from the checkpoint whose next number it has claimed.
+5. Names of packs have their owner, so a process that comes late deletes nothing that others need.
 
 Called by `run_checkpoints` (`add`), `preparing` and `from_savepoint`. Imports neither pyspark nor pyarrow.
 """
@@ -114,6 +115,10 @@ class CopiedCheckpoints:
             if_full="make room, and try again",
         )
         self._owner = ""
+        self._begun: int | None = None
+        """The checkpoint that this process's state began with; -1: there was none, None: it is older."""
+        self.is_outdated = False
+        """Whether the former process made more before `claim`: the state has to begin again."""
         self._last: Copy | None = None
         self._numbers: list[int] = []
         """The checkpoints of this process that are there, ascending."""
@@ -144,6 +149,16 @@ class CopiedCheckpoints:
                 continue
         raise self._outrun()
 
+    def begin(self) -> Copy | None:
+        """The newest checkpoint, with which a new state directory begins.
+
+        A process that was taken for lost may make more, and publish their results, until `claim`: then the
+        state `is_outdated`.
+        """
+        newest, self.is_outdated = self.newest(), False
+        self._begun = -1 if newest is None else newest.number
+        return newest
+
     def fetch(self, copy: Copy, directory: Path) -> None:
         """Write the files of a checkpoint to an empty directory, with its manifest.
 
@@ -168,12 +183,17 @@ class CopiedCheckpoints:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def require_own(self) -> None:
-        """Raise TakenOverError when another process has continued the application since this directory's."""
-        claim = self._read_claim()
-        newest = None if claim is None else self.newest()
-        if claim is None or newest is None:
+    def require_own(self, *, has_state: bool = True) -> None:
+        """Raise TakenOverError when another process has continued the application since this directory's.
+
+        A directory that `has_state` and has copied nothing is not what any copy continues.
+        """
+        newest = self.newest() if has_state else None
+        if newest is None:
             return
+        claim = self._read_claim()
+        if claim is None:
+            raise self._other_state(newest)
         if newest.owner != claim.owner and newest.number != claim.after:
             raise self._taken(newest)
 
@@ -193,8 +213,10 @@ class CopiedCheckpoints:
         """
         newest, claim = self.newest(), self._read_claim()
         if claim is None:
-            claim = _Claim(uuid.uuid4().hex, -1 if newest is None else newest.number)
+            last = -1 if newest is None else newest.number
+            claim = _Claim(uuid.uuid4().hex, last)
             self._claim.write(msgspec.json.encode(claim))
+            self.is_outdated = not starts_over and self._begun not in (None, last)
         self._owner, self._last = claim.owner, newest
         if newest is None:
             return False
@@ -341,6 +363,15 @@ class CopiedCheckpoints:
             got="it is gone" if newest is None else f"checkpoint number {newest.number}, by {newest.host}",
             remedy="leave it to that process; to continue here, end it, and delete this application's state "
             "directory on this machine",
+        )
+
+    def _other_state(self, newest: Copy) -> TakenOverError:
+        return TakenOverError(
+            "the state here is not what the application's copied checkpoint continues",
+            where=self.place,
+            got=f"checkpoint number {newest.number}, by {newest.host}",
+            remedy="to continue from the copy, delete this application's state directory on this machine; to "
+            "continue from the state here, delete the copies, or copy to another place",
         )
 
 

@@ -79,7 +79,7 @@ def opened_savepoint(
     """
     aside = rundir.path.with_name(f".{rundir.path.name}.fetched")
     begins = fresh or rundir.started or replay_from_ms is not None
-    copy = None if place is not None or copies is None or begins else copies.newest()
+    copy = None if place is not None or copies is None or begins else copies.begin()
     if copies is not None and copy is not None and copy.manifest is not None:
         with fetched_into(aside, lambda: copies.fetch(copy, aside)):
             saved = OpenedSavepoint(aside, rundir.writers, copies.place, copied_by=copy.host)

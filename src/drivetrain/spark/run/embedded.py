@@ -117,7 +117,7 @@ def run(
         resumed = not begins and rundir.started
         copies = CopiedCheckpoints.of(rundir, config)
         if copies is not None and not fresh:
-            copies.require_own()
+            copies.require_own(has_state=rundir.started)
 
         def begin() -> Execution:
             return prepare(

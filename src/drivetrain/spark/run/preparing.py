@@ -108,11 +108,19 @@ def prepare(
             fresh=fresh,
             replay_from_ms=replay_from_ms,
         )
-    if copies is not None:
-        execution.copies = copies
-        if copies.claim(starts_over=fresh or savepoint is not None) and saved is not None:
-            wait_for_the_former()
-            saved.drop_later(execution.sinks)
+        had_former = copies is not None and copies.claim(starts_over=fresh or savepoint is not None)
+        is_outdated = copies is not None and copies.is_outdated
+        if saved is not None and not is_outdated:
+            rundir.taken_over()
+    if is_outdated:  # the former process can make no more from now on
+        rundir.clear()
+        return prepare(
+            plan, rundir, config, flow=flow, host=host, version=version, waiting=waiting, copies=copies
+        )
+    execution.copies = copies
+    if had_former and saved is not None:
+        wait_for_the_former()
+        saved.drop_later(execution.sinks)
     return execution
 
 
@@ -151,8 +159,6 @@ def _begun(
         if rundir.is_taken_over:
             rundir.clear()
         raise
-    if saved is not None:
-        rundir.taken_over()
     return execution
 
 
