@@ -15,7 +15,7 @@ from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import OutputError
 from drivetrain.runtime.checkpoints.divided_state import DividedState, settle_all
 from drivetrain.runtime.checkpoints.state_partitions import KEY, state_partitions
-from drivetrain.spark.run.scaling import Scaling
+from drivetrain.spark.run.divided_fragment import DividedFragment
 
 BEFORE, AFTER = 2, 5
 
@@ -47,12 +47,13 @@ class Engine:
 
 def divide(own: Path) -> str | None:
     """Divide the state as a run does; returns why it was not done."""
-    scaling: Any = object.__new__(Scaling)
-    scaling._engine, scaling._why, scaling._took_ms = Engine(), None, 0
+    engine: Any = Engine()
+    divided = DividedFragment(engine, ScalingState("f", BEFORE, AFTER).drained())
     query: Any = SimpleNamespace(directory=own, checkpoint=own / "checkpoint", batch_id=0)
-    list(scaling._divided(query, ScalingState("f", BEFORE, AFTER).after))
-    why: str | None = scaling._why
-    return why
+    driver: Any = SimpleNamespace(is_recovering=False)
+    list(divided.divided(query))
+    divided.step(driver)
+    return divided.state.why
 
 
 @pytest.fixture(params=["rename", "fsync"])

@@ -37,6 +37,7 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.messages.numbers import LARGEST
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
+from drivetrain.runtime.checkpoints.divided_state import DividedState
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.runtime.fragment_roles import Role
@@ -200,6 +201,7 @@ class Attempt:
         outcome = None
         try:
             mark = yield from self._locked(lock)
+            DividedState(execution.rundir.fragment(self.fragment)).settle()
             role = None if running is None else self._role(running)
             if running is not None and (role is None or role.how not in (None, "drains")):
                 outcome = yield from self._leave(role, None)

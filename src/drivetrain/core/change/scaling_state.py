@@ -20,7 +20,8 @@ Invariants:
 1. One fragment is scaled at a time, and no graph changes meanwhile.
 2. A state is divided only between two batches of its fragment.
 
-Called by `spark.run.scaling`; `ScalingState` is shown by commands.
+Called by `spark.run.divided_fragment` and `scaling`, and by application masters; `ScalingState` is shown by
+commands.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class ScalingState(msgspec.Struct, frozen=True):
     """A scaling of `fragment` from `before` to `after` state partitions, the current or last one of a run.
 
     `bytes` is the size of the state's files before it. `took_ms` is how long dividing took, `paused_ms` how
-    long the fragment stood still; both are 0 until it has ended. `why` is why the state is as it was.
+    long the fragment stood still; both are 0 until it has ended, and afterwards if its process has died
+    meanwhile. `why` is why the state is as it was.
     """
 
     fragment: str
@@ -97,10 +99,12 @@ class ScalingState(msgspec.Struct, frozen=True):
             )
         if self.why is not None:
             return f"fragment {self.fragment} keeps {self.before} state partitions: {self.why}"
+        has = f"fragment {self.fragment} has {self.after} state partitions, before {self.before}: its state, "
+        has += show_size(self.bytes)
+        if not self.paused_ms:
+            return f"{has}, was divided before its process ended, so how long it paused is not known"
         return (
-            f"fragment {self.fragment} has {self.after} state partitions, before {self.before}: its state, "
-            f"{show_size(self.bytes)}, was divided in {show_span(self.took_ms)}, and it paused for "
-            f"{show_span(self.paused_ms)}"
+            f"{has}, was divided in {show_span(self.took_ms)}, and it paused for {show_span(self.paused_ms)}"
         )
 
 
@@ -148,12 +152,26 @@ def likely_pause_ms(earlier: Iterable[ScalingState], size_bytes: int) -> int | N
     return int(last.paused_ms - last.took_ms + last.took_ms * share)
 
 
+def planned_scaling(state: ScalingState, earlier: Iterable[ScalingState]) -> PlannedScaling:
+    """A scaling that could begin, judged by earlier ones of the application, the newest last.
+
+    >>> planned_scaling(ScalingState("hourly", 2, 8, 3_000_000), []).bytes
+    3000000
+    """
+    likely_ms = likely_pause_ms(earlier, state.bytes)
+    return PlannedScaling(state.fragment, state.before, state.after, state.bytes, likely_ms)
+
+
 class Scaled(msgspec.Struct, frozen=True):
-    """A scaling that is done, as it is kept: at `at_ms` (ms since 1970), by the user `by`."""
+    """A scaling that is done, as it is kept: at `at_ms` (ms since 1970), by the user `by`.
+
+    `id` is that of a scaling in a cluster.
+    """
 
     at_ms: int
     by: str
     of: ScalingState
+    id: str = ""
 
 
 def require_scaled(state: ScalingState) -> ScalingState:

@@ -13,7 +13,8 @@ never changes a file. The copy gets the name `whole` in one step, which decides:
 checkpoint, by two more renames. A copy without that name is deleted.
 
 What if we die here: `settle` completes what was decided and deletes what was not; the next process calls it
-before anything reads the checkpoint.
+before anything reads the checkpoint: an embedded run, and the executor that prepares an application, for all
+fragments, and an attempt of a fragment once it has the fragment's lock.
 
 Invariants:
 
@@ -21,7 +22,8 @@ Invariants:
 2. After the decision only `settle` changes anything, and nobody reads the checkpoint before it has ended.
 3. The checkpoint is absent only between two renames of `settle`.
 
-Called by `spark.run.scaling`, and by `dropped_state` before an application begins.
+Called by `spark.run.divided_fragment`, by `dropped_state` before an application begins, and by attempts of
+fragments.
 """
 
 from __future__ import annotations
