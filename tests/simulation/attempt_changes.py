@@ -64,6 +64,7 @@ REFUSALS = {
     "the output of a rolled-back version is still being removed from this sink",
     "a fragment that the change concerns has ended, so no message follows",
     "the fragments do not pause any more",
+    "a fragment of the application is being scaled",
     "the fragments that change did not end their batches, so that both versions could begin",
     "a query restarts between two batches, not at an event time",
     "a fragment starts or leaves with the next batch, not at an event time",

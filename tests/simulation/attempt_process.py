@@ -192,7 +192,8 @@ class ExecutorProcess:
 
         def size() -> int:
             # An application that is to die in its changes does not end before that.
-            is_held_up = self.world.deaths and changer.changes_left > 0 and draw.random() < 0.95
+            is_asked = changer.changes_left > 0 or self.world.scaler.left > 0
+            is_held_up = self.world.deaths and is_asked and draw.random() < 0.95
             return 0 if is_held_up else draw.randrange(0, 4)
 
         return self.world.drawn.source(id, size)

@@ -22,6 +22,7 @@ from attempt_changes import Changer, watch_versions
 from attempt_checks import AttemptChecks, judged
 from attempt_masters import RepeatingAppMaster, RestartingMaster
 from attempt_process import ExecutorProcess, Java, Late, java_of, started
+from attempt_scalings import Scaler, let_every_fragment_be_scaled
 from shell_application import OF_A_CHANGE, OF_FRAGMENTS, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import DISORDER_MS, StandInQuery
@@ -90,6 +91,7 @@ class AttemptWorld(World):
         )
         changes = 40 if is_of_a_change else random.choice((0, 2, 6)) * (deaths is None)
         self.changer = Changer(self, random.randrange(2, 9) if is_growing and deaths is None else changes)
+        self.scaler = Scaler(self, random.choice((0, 0, 4)) * (deaths is None))
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
         """Only there a Java process that outlives its executor is known, and waited for."""
@@ -400,6 +402,7 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
             loop.default_exception_handler(context)
 
     watch_versions(patched, world.changer)
+    let_every_fragment_be_scaled(patched)
     world.simulation.loop.set_exception_handler(failed)
     patched.setattr(FileLock, "_opened", note_lock)
     patched.setattr(CheckpointFiles, "persist", note_transaction)

@@ -115,6 +115,7 @@ async def begin(world: AttemptWorld) -> None:
     await world.start()
     world.simulation.loop.create_task(world.lead(), name="lead")
     await world.simulation.node("user").start(world.changer.serve)
+    await world.simulation.node("other-user").start(world.scaler.serve)
 
 
 async def end(world: AttemptWorld) -> None:
@@ -128,6 +129,7 @@ async def end(world: AttemptWorld) -> None:
     assert succeeded(world), world.result.error
     world.drawn.check_end(world.target)
     world.changer.check_end()
+    world.scaler.check_end()
 
 
 @pytest.mark.parametrize("point", [*OF_HANDOVERS, *OF_A_CHANGE, CrashPoint.VERSION_NOTED])
@@ -182,6 +184,19 @@ async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed
         await end(world)
         # Some drawn applications have too few messages for so many changes; that of seed 1 has enough.
         assert world.kills == 1 or simulation.seed != 1, "a process was to die there"
+
+
+@pytest.mark.parametrize("point", OF_SCALING)
+@simulate(seeds=2, at_most=50)
+async def test_a_fragment_is_scaled_though_its_process_dies_in_the_middle(
+    simulation: Simulation, point: CrashPoint
+) -> None:
+    with attempt_world(simulation, [point] * 3) as world:
+        world.scaler.left = 40
+        await begin(world)
+        await end(world)
+        assert world.kills == 3, "processes were to die there"
+        assert world.scaler.listed, "nothing was scaled"
 
 
 @simulate(seeds=3)

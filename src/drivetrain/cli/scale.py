@@ -1,4 +1,4 @@
-"""`drivetrain scale`: divides the state of a fragment that runs here into another number of partitions.
+"""`drivetrain scale`: divides the state of a fragment that runs into another number of partitions.
 
 Called by `cli.main`. Needs no Java.
 """
@@ -6,6 +6,8 @@ Called by `cli.main`. Needs no Java.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -22,10 +24,16 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.as_data import print_json
 from drivetrain.cli.changing import YesOption, ask
-from drivetrain.cli.cluster_access import AppArgument, is_of_cluster
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    ConsoleOption,
+    MastersOption,
+    connected_by,
+    is_of_cluster,
+    with_masters,
+)
 from drivetrain.cli.comparison import in_force_of
-from drivetrain.core.change.scaling_state import require_scaled
-from drivetrain.errors import UserError
+from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState, require_scaled
 from drivetrain.runtime.control_requests import ask_planned_scaling, ask_to_scale, asked_state, wait_scaled
 from drivetrain.terminal import print_line
 
@@ -43,38 +51,63 @@ def scale_command(
     timeout: Annotated[
         str, typer.Option("--timeout", help="How long to wait for its end; the scaling continues anyway.")
     ] = "10 min",
+    masters: MastersOption = None,
+    console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Divide the state of a fragment of an application that runs here into another number of partitions.
+    """Divide the state of a fragment of a running application into another number of partitions, here or in a
+    cluster.
 
     Only this fragment pauses, while its state is moved. So many cores can work on its state at once.
     """
     wait_s = milliseconds(timeout, "--timeout") / 1000
-    config = load_config(config_file, parse_sets(sets, state_dir))
+    config = load_config(config_file, with_masters(parse_sets(sets, state_dir), masters, console))
+    asked = _Asked(yes or as_json, dry_run, as_json)
     if is_of_cluster(config, state_dir):
-        raise UserError(
-            "fragments of a cluster cannot be scaled while they run",
-            where=app,
-            remedy="they keep the partitions of their first batch; one that starts over begins with "
-            f"--set spark.shuffle-partitions={partitions}. For one that runs here give --state-dir",
-        )
+        with connected_by(config) as client:
+            app_id = client.application(app).app_id
+            asked.perform(
+                app_id,
+                lambda: client.plan_scaling(app_id, fragment, partitions),
+                lambda: client.wait_scaled(
+                    app_id, client.begin_scaling(app_id, fragment, partitions), f"{int(wait_s * 1000)} ms"
+                ),
+            )
+        return
     rundir, _ = in_force_of(app, config)
-    if dry_run or not as_json:
-        planned = ask_planned_scaling(rundir, fragment, partitions)
-        if as_json:
-            print_json({"application": rundir.app_id, "planned": msgspec.to_builtins(planned)}, sys.stdout)
-        else:
-            print_line(planned.in_words)
-        if dry_run:
+
+    def scaled() -> ScalingState:
+        ask_to_scale(rundir, fragment, partitions)
+        return wait_scaled(lambda: asked_state(rundir), wait_s)
+
+    asked.perform(rundir.app_id, lambda: ask_planned_scaling(rundir, fragment, partitions), scaled)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the user asks for."""
+
+    is_sure: bool
+    only_plans: bool
+    as_json: bool
+
+    def perform(
+        self, app_id: str, plan: Callable[[], PlannedScaling], scale: Callable[[], ScalingState]
+    ) -> None:
+        """Show what would happen, ask, scale, and show how it went; raises `require_scaled`'s errors."""
+        if self.only_plans or not self.as_json:
+            self._show(app_id, "planned", plan())
+        if self.only_plans:
             return
-    if not yes and not as_json:
-        ask()
-    ask_to_scale(rundir, fragment, partitions)
-    state = require_scaled(wait_scaled(lambda: asked_state(rundir), wait_s))
-    if as_json:
-        print_json({"application": rundir.app_id, "scaling": msgspec.to_builtins(state)}, sys.stdout)
-    else:
-        print_line(state.in_words)
+        if not self.is_sure:
+            ask()
+        self._show(app_id, "scaling", require_scaled(scale()))
+
+    def _show(self, app_id: str, name: str, found: PlannedScaling | ScalingState) -> None:
+        if self.as_json:
+            print_json({"application": app_id, name: msgspec.to_builtins(found)}, sys.stdout)
+        else:
+            print_line(found.in_words)

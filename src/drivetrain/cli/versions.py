@@ -78,7 +78,7 @@ def versions_command(
     coming: ChangeState | None = None
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
-            known = known_in_cluster(client, app)
+            known, scalings = known_in_cluster(client, app)
     else:
         rundir, in_force = in_force_of(app, config)
         known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))

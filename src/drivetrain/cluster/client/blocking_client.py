@@ -37,6 +37,7 @@ from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState, require_done
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.handover import time_given
+from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState, require_scaled
 from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -277,6 +278,31 @@ class BlockingClient:
     def give_up_change(self, app: str, number: int) -> ChangeState:
         """Have an application go back from a version on trial; see `Client.give_up_change`."""
         return self._wait(self._client.give_up_change(app, number))
+
+    def scale(self, app: str, fragment: str, partitions: int, timeout: str = DEFAULT_TIMEOUT) -> ScalingState:
+        """Divide the state of a fragment, or of a processor's fragment, into so many partitions; see
+        `drivetrain scale`. Waits until the fragment runs again, and returns how long it took.
+
+        Raises UserError when that is impossible, or has failed, ChangeUnderwayError during a change, and
+        UnavailableError when it has not ended after `timeout`; then it continues.
+
+        >>> def wider(client: BlockingClient) -> int:
+        ...     return client.scale("shop", "hourly", partitions=8).paused_ms
+        """
+        begun = self.begin_scaling(app, fragment, partitions)
+        return require_scaled(self.wait_scaled(app, begun, timeout))
+
+    def plan_scaling(self, app: str, fragment: str, partitions: int) -> PlannedScaling:
+        """What `scale` would do, with the size of the state; see `Client.plan_scaling`."""
+        return self._wait(self._client.plan_scaling(app, fragment, partitions))
+
+    def begin_scaling(self, app: str, fragment: str, partitions: int) -> ScalingState:
+        """Begin to divide the state of a fragment again; see `Client.scale`."""
+        return self._wait(self._client.scale(app, fragment, partitions))
+
+    def wait_scaled(self, app: str, begun: ScalingState, timeout: str = DEFAULT_TIMEOUT) -> ScalingState:
+        """Wait until a scaling has ended; see `Client.wait_scaled`."""
+        return self._wait(self._client.wait_scaled(app, begun, timeout))
 
     def configure(
         self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()

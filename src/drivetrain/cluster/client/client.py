@@ -57,8 +57,8 @@ from drivetrain.cluster.client.refusals import (
     require_name,
     require_small,
 )
+from drivetrain.cluster.client.scaling_requests import ScalingClient
 from drivetrain.cluster.client.submission import Submission, own_savepoint_place
-from drivetrain.cluster.client.version_requests import ChangingClient
 from drivetrain.cluster.client.waiting import POLL_S, WaitingClient
 from drivetrain.cluster.code_transfer import NO_CODE, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
@@ -89,7 +89,7 @@ _LOOK_MS: Final = 3_000
 """How long the leader may be missing before attached clients show it."""
 
 
-class Client(ChangingClient, WaitingClient):
+class Client(ScalingClient, WaitingClient):
     """A client of the cluster of `masters`, HOST:PORT each; made by `open_client`."""
 
     def __init__(self, system: ActorSystem, masters: Sequence[str], timeout_ms: int) -> None:

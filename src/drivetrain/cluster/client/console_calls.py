@@ -34,6 +34,7 @@ from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
 from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -142,6 +143,14 @@ class GivingUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     number: Number
 
 
+class ScalingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Divide the state of a fragment into so many partitions."""
+
+    app: App
+    fragment: Annotated[str, Meta(max_length=1_000)]
+    partitions: Number
+
+
 class Configuring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Change configuration keys of an application; `restore` get their earlier values back."""
 
@@ -186,6 +195,8 @@ EDITED: Final[ClientCall[GraphVersion]] = ClientCall("edited", EditOf, GraphVers
 GIVE_UP_CHANGE: Final[ClientCall[ChangeState]] = ClientCall(
     "give-up-change", GivingUp, ChangeState, changes=True
 )
+SCALE: Final[ClientCall[ScalingState]] = ClientCall("scale", ScalingOf, ScalingState, changes=True)
+PLAN_SCALING: Final[ClientCall[PlannedScaling]] = ClientCall("plan-scaling", ScalingOf, PlannedScaling)
 CONFIGURE: Final[ClientCall[tuple[ChangedValue, ...]]] = ClientCall(
     "configure", Configuring, tuple[ChangedValue, ...], changes=True
 )
@@ -213,6 +224,8 @@ CALLS: Final[dict[str, ClientCall[Any]]] = {
         CHANGE,
         EDITED,
         GIVE_UP_CHANGE,
+        SCALE,
+        PLAN_SCALING,
         CONFIGURE,
     )
 }

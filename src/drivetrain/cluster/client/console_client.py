@@ -42,6 +42,7 @@ from drivetrain.cluster.client.console_line import ConsoleLine, ConsoleUnreachab
 from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.refusals import require_name, require_small
+from drivetrain.cluster.client.scaling_requests import ended_scaling
 from drivetrain.cluster.client.submission import Submission
 from drivetrain.cluster.client.version_requests import GraphHistory, ended_trial
 from drivetrain.cluster.client.waiting import POLL_S, WaitingClient
@@ -58,6 +59,7 @@ from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
 from drivetrain.core.job.history import History
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -181,6 +183,20 @@ class ConsoleClient(WaitingClient):
     async def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
         """Wait until the trial of a version has ended; see `ChangingClient.wait_change`."""
         return await ended_trial(lambda: self.change_state(app), number, timeout, time.monotonic)
+
+    async def scale(self, app: str, fragment: str, partitions: int) -> ScalingState:
+        """Begin to divide the state of a fragment again; see `Client.scale`."""
+        return await self.line.call(calls.SCALE, calls.ScalingOf(app, fragment, partitions))
+
+    async def plan_scaling(self, app: str, fragment: str, partitions: int) -> PlannedScaling:
+        """What `scale` would do; see `Client.plan_scaling`."""
+        return await self.line.call(calls.PLAN_SCALING, calls.ScalingOf(app, fragment, partitions))
+
+    async def wait_scaled(
+        self, app: str, begun: ScalingState, timeout: str = DEFAULT_TIMEOUT
+    ) -> ScalingState:
+        """Wait until a scaling has ended; see `Client.wait_scaled`."""
+        return await ended_scaling(lambda: self.change_state(app), begun, timeout, time.monotonic)
 
     async def configure(
         self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()

@@ -36,12 +36,14 @@ from drivetrain.cluster.messages.changing import (
     GiveUpChange,
     GraphEdit,
     ProposedCode,
+    ScaleFragment,
     StoredVersion,
     Versions,
 )
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.scaling_state import Scaled
 from drivetrain.errors import UnavailableError, UserError
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class GraphHistory:
     """The versions of an application's graph, by number; `in_force` is the number of the one that runs.
 
     `application` and `settings` name its state; `has_checkpoints`: its sinks publish with checkpoints.
+    `scalings` are those of its fragments that are done, the newest last.
     """
 
     versions: dict[int, StoredVersion]
@@ -68,6 +71,7 @@ class GraphHistory:
     application: str
     settings: dict[str, str]
     has_checkpoints: bool
+    scalings: tuple[Scaled, ...] = ()
 
     @property
     def record(self) -> GraphVersion:
@@ -165,10 +169,15 @@ class ChangingClient(ABC):
 
 async def ask_change(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeState:
     """Ask an application to change; raises the refusal, and UnavailableError without an answer."""
+    return (await ask_stands(view, request, timeout_ms)).state
+
+
+async def ask_stands(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeStands:
+    """The whole answer to a request to change; raises as `ask_change`."""
     stands = await _ask(view, request, ChangeStands, timeout_ms)
     if stands.error is not None:
         raise error_of_view(stands.error)
-    return stands.state
+    return stands
 
 
 async def ask_edited(
@@ -176,9 +185,7 @@ async def ask_edited(
 ) -> GraphVersion:
     """Ask an application for the version that an edit would make; raises as `ask_change`."""
     request = ChangeGraph(against, code, edit=edit, only_makes=True)
-    stands = await _ask(view, request, ChangeStands, COMPILES_MS)
-    if stands.error is not None:
-        raise error_of_view(stands.error)
+    stands = await ask_stands(view, request)
     if stands.made is None:
         raise UnavailableError(
             "the application master has not made the version",
@@ -192,15 +199,17 @@ async def ask_versions(view: ApplicationView) -> GraphHistory:
     """The versions of an application, as its application master reads them; raises as `ask_change`."""
     found: dict[int, StoredVersion] = {}
     before: int | None = None
+    scalings: tuple[Scaled, ...] = ()
     while True:
         page = await _ask(view, GetVersions(before), Versions, _ANSWERS_MS)
         if page.error is not None:
             raise error_of_view(page.error)
         found |= {version.record.number: version for version in page.versions}
-        before = page.before
+        before, scalings = page.before, scalings or page.scalings
         if before is None or not page.versions:
             ordered = dict(sorted(found.items()))
-            return GraphHistory(ordered, page.in_force, page.application, page.settings, page.has_checkpoints)
+            shown = (page.in_force, page.application, page.settings, page.has_checkpoints)
+            return GraphHistory(ordered, *shown, scalings)
 
 
 async def change_of(view: ApplicationView) -> ChangeState:
@@ -241,7 +250,7 @@ async def _ask(view: ApplicationView, request: Message, reply: type[R], timeout_
             why = error.what
         except AskError as error:
             why = str(error)
-    is_change = isinstance(request, ChangeGraph)
+    is_change = isinstance(request, ChangeGraph | ScaleFragment)
     raise UnavailableError(
         "the application master has not answered",
         where=view.app_id,

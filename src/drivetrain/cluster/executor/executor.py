@@ -27,6 +27,7 @@ from functools import partial
 from typing import Final
 
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
+from drivetrain.cluster.executor.asked_checks import checked
 from drivetrain.cluster.executor.attempt_thread import run_in_thread
 from drivetrain.cluster.executor.executor_registration import register
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
@@ -37,6 +38,7 @@ from drivetrain.cluster.executor.thread_stacks import stacks_of
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.changing import (
+    CheckScaling,
     CheckVersion,
     LookAtVersions,
     MayLeave,
@@ -169,7 +171,7 @@ class Executor(GuardedActor):
                     self._work.versions.look_again()
             case MayLeave():
                 self._let_leave(message)
-            case Prepare() | Deploy() | Conclude() | CheckVersion() | EndExecutor() if (
+            case Prepare() | Deploy() | Conclude() | CheckVersion() | CheckScaling() | EndExecutor() if (
                 message.epoch != self._launch.epoch
             ):
                 self._refuse(message.epoch)
@@ -179,8 +181,8 @@ class Executor(GuardedActor):
                 self._deploy(message)
             case CancelFragment():
                 self._cancel(message)
-            case CheckVersion():
-                check = partial(self._work.check_version, message, self._drivers())
+            case CheckVersion() | CheckScaling():
+                check = partial(checked, self._work, message, self._drivers())
                 self._in_background(self._answer(sender, check, running=False))
             case Conclude():
                 self._in_background(self._answer(sender, partial(self._conclude, message), running=True))

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.cluster.executor.attempt_handover import AttemptHandover
+from drivetrain.cluster.executor.attempt_scaling import AttemptScaling
 from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.difference import live_change, touched
@@ -40,6 +41,7 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.fragment_roles import Role, roles_in
+from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
@@ -72,6 +74,8 @@ class RunningVersions:
         execution.first_version = partial(first_context, self.versions)
         self.stored: Final = self.versions.rundir.versions
         self.compiling: Final = compiling
+        self.wanted_scaling: Final = WantedScalingFile(self.versions.rundir.path)
+        self.engine: Final = execution.engine
         self.mark = 0
         """Changes when attempts must read the state directory again."""
         self._proposal: Proposal | None = None
@@ -206,6 +210,7 @@ class AttemptVersions:
         self._withdrawn: Final = WithdrawnSinks(shared.versions, {driver.fragment: driver})
         self._trunks: Final = TrunkChanges(shared.versions, {driver.fragment: driver})
         self._handover: Final = AttemptHandover(shared.versions, driver)
+        self._scaling: Final = AttemptScaling(shared.wanted_scaling, shared.engine, driver)
         self._attempt: Final = attempt
         self._looked: tuple[int, FragmentQuery] | None = None
         self.leaves: Role | None = None
@@ -234,6 +239,7 @@ class AttemptVersions:
         if self._handover.look():
             with self._shared.compiling:
                 self._take_up(self._number)
+        self._scaling.look(self._shared.mark, is_restarting=self._is_restarting)
         if self._driver.is_finished and not self._has_ended_channels:
             self._end_channels()
         self._shared.let_go(self._abandoned)  # again and again: a query that starts forgets it
@@ -308,7 +314,7 @@ class AttemptVersions:
             failure = cut(self._failed[1], _LONGEST_REASON)
         clock_ms = self._driver.query.settled_clock_ms if self._handover.before else None
         handover = (self._handover.before, clock_ms, self._handover.stands, self._handover.newest_ms)
-        done = (began, has_committed, failure, self._writes(), self._newest, *handover)
+        done = (began, has_committed, failure, self._writes(), self._newest, *handover, self._scaling.state)
         return SeenVersion(self._driver.fragment, self._attempt, self._number, self._is_trial, *done)
 
     def _writes(self) -> tuple[str, ...]:

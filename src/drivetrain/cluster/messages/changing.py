@@ -18,6 +18,7 @@ from drivetrain.cluster.messages.numbers import Count, Figure, TimeMs
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.scaling_state import PlannedScaling, Scaled, ScalingState
 from drivetrain.core.plan.counts import CountRule
 from drivetrain.runtime.graph_versions import Ending
 from drivetrain.runtime.running_config import ChangedValue
@@ -66,6 +67,19 @@ class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
     only_makes: bool = False
 
 
+class ScaleFragment(Message, frozen=True, tag="cluster.scale-fragment"):
+    """Divide the state of a fragment, or of a processor's fragment, into other partitions; asked of an
+    application master.
+
+    Answered with `ChangeStands` when the scaling has begun, or was refused. With `only_plans` nothing
+    changes: the answer says what it would be.
+    """
+
+    fragment: str
+    partitions: Figure
+    only_plans: bool = False
+
+
 class GiveUpChange(Message, frozen=True, tag="cluster.give-up-change"):
     """Go back from version `number`, which is on trial; asked; answered with `ChangeStands`."""
 
@@ -79,12 +93,13 @@ class GetChange(Message, frozen=True, tag="cluster.get-change"):
 class ChangeStands(Message, frozen=True, tag="cluster.change-stands"):
     """The version in force and the change that is under way or was the last; `error` refuses a request.
 
-    `made` is the record that was asked for with `only_makes`.
+    `made` is the record that was asked for with `only_makes`, `planned` the scaling with `only_plans`.
     """
 
     state: ChangeState
     error: ErrorView | None = None
     made: GraphVersion | None = None
+    planned: PlannedScaling | None = None
 
 
 class GetVersions(Message, frozen=True, tag="cluster.get-versions"):
@@ -104,7 +119,8 @@ class Versions(Message, frozen=True, tag="cluster.versions"):
     """A page of the versions that are kept, the newest first; `before` requests the next, None on the last.
 
     `in_force` is the number of the version that runs (0: none yet), `settings` are those that name the
-    application's state; `error` is why there is no page.
+    application's state; `error` is why there is no page. The
+    first page has the `scalings` that are done.
     """
 
     versions: tuple[StoredVersion, ...] = ()
@@ -114,6 +130,7 @@ class Versions(Message, frozen=True, tag="cluster.versions"):
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     has_checkpoints: bool = False
     error: ErrorView | None = None
+    scalings: tuple[Scaled, ...] = ()
 
 
 class ChangeConfiguration(Message, frozen=True, tag="cluster.change-configuration"):
@@ -173,6 +190,23 @@ class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):
     sizes: tuple[Count, ...] = ()
 
 
+class CheckScaling(Message, frozen=True, tag="cluster.check-scaling"):
+    """Whether the state of a fragment that runs here can be divided into so many partitions; nothing changes.
+
+    Asked; answered with `ScalingChecked` or `PrepareFailed`.
+    """
+
+    epoch: Count
+    fragment: str
+    partitions: Figure
+
+
+class ScalingChecked(Message, frozen=True, tag="cluster.scaling-checked"):
+    """The state of the fragment can be divided so; `state` is the scaling as it begins."""
+
+    state: ScalingState
+
+
 class LookAtVersions(Message, frozen=True, tag="cluster.look-at-versions"):
     """The versions in the state directory have changed; sent, and repeated until `VersionsSeen` shows it."""
 
@@ -202,7 +236,8 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     Of a version at an event time, `has_committed` is whether it got a message in a committed batch, or the
     clock has reached the time; `before` is the version that the fragment runs, too (0: none), and `clock_ms`
     its clock. `stands` is the proposal for which it stands between two batches, and `newest_ms` the latest
-    time that a message may have had that it processed until then.
+    time that a message may have had that it processed until then. `scaling` is how the scaling of the
+    fragment stands that is wanted.
     """
 
     fragment: str
@@ -218,6 +253,7 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     clock_ms: TimeMs | None = None
     stands: ChangeId | None = None
     newest_ms: TimeMs | None = None
+    scaling: ScalingState | None = None
 
 
 class VersionsSeen(Message, frozen=True, tag="cluster.versions-seen"):

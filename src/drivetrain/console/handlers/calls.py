@@ -88,6 +88,10 @@ async def _asked(client: Client, name: str, arguments: Any, config: Config) -> A
             return await ask_edited(await client.application(app), edit, code, against)
         case calls.GivingUp(app, number):
             return await client.give_up_change(app, number)
+        case calls.ScalingOf(app, fragment, partitions):
+            return await (client.scale if name == calls.SCALE.name else client.plan_scaling)(
+                app, fragment, partitions
+            )
         case calls.Configuring(app, values, restore):
             return await client.configure(app, values, restore)
         case _:

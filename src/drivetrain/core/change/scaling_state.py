@@ -51,7 +51,7 @@ class ScalingState(msgspec.Struct, frozen=True):
 
     `bytes` is the size of the state's files before it. `took_ms` is how long dividing took, `paused_ms` how
     long the fragment stood still; both are 0 until it has ended, and afterwards if its process has died
-    meanwhile. `why` is why the state is as it was.
+    meanwhile. `why` is why the state is as it was. `id` names it in a cluster.
     """
 
     fragment: str
@@ -62,6 +62,7 @@ class ScalingState(msgspec.Struct, frozen=True):
     took_ms: int = 0
     paused_ms: int = 0
     why: str | None = None
+    id: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -163,15 +164,11 @@ def planned_scaling(state: ScalingState, earlier: Iterable[ScalingState]) -> Pla
 
 
 class Scaled(msgspec.Struct, frozen=True):
-    """A scaling that is done, as it is kept: at `at_ms` (ms since 1970), by the user `by`.
-
-    `id` is that of a scaling in a cluster.
-    """
+    """A scaling that is done, as it is kept: at `at_ms` (ms since 1970), by the user `by`."""
 
     at_ms: int
     by: str
     of: ScalingState
-    id: str = ""
 
 
 def require_scaled(state: ScalingState) -> ScalingState:

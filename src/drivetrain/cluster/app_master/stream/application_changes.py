@@ -12,6 +12,7 @@ has to arrive, or to arrive once. `proposed_change` has everything compiled befo
 | when | a change is |
 |---|---|
 | the application starts, its job starts again, a fragment starts | refused: nobody could compile it |
+| a fragment is being scaled | refused, and no fragment is scaled during a change |
 | the application goes back to a checkpoint or is started again | kept: the trial continues |
 | a checkpoint or a savepoint is made | taken: a snapshot and a change of a fragment have the query's turn |
 | the application ends | not begun; a trial that is under way ends first |
@@ -43,6 +44,7 @@ from drivetrain.api.moments import moment_text
 from drivetrain.cluster.app_master.app_master_messages import Call
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
 from drivetrain.cluster.app_master.stream.application_handover import ApplicationHandover
+from drivetrain.cluster.app_master.stream.application_scalings import ApplicationScalings
 from drivetrain.cluster.app_master.stream.asked_changes import AskedChanges
 from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
 from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, cannot_begin
@@ -57,31 +59,15 @@ from drivetrain.cluster.messages.changing import (
     GetChange,
     GetVersions,
     GiveUpChange,
+    ScaleFragment,
     VersionsSeen,
 )
 from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.core.change import live_change as trial
 from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, show_handed_over
 from drivetrain.core.change.handover import Handover
-from drivetrain.core.change.live_change import (
-    BatchBegan,
-    BatchCommitted,
-    Change,
-    ChangeGivenUp,
-    ChangeProposed,
-    ChangeResumed,
-    Effect,
-    Event,
-    LiveChange,
-    OutcomeRecorded,
-    RecordingFailed,
-    RecordOutcome,
-    RecordVersion,
-    Stage,
-    TellEnd,
-    UseVersion,
-    VersionRecorded,
-)
+from drivetrain.core.change.live_change import Change, LiveChange, Stage
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.runtime.error_views import error_view
@@ -129,6 +115,10 @@ class ApplicationChanges:
         self._asking: Final = AskedChanges(
             owner, proposed, self._pause, self._refusal, self._answer, self._record
         )
+        refusal = functools.partial(self._refusal, None)
+        self.scalings: Final = ApplicationScalings(
+            owner, running, stored.scalings, refusal, self._shown_state, settled
+        )
         running.fragment_failed = self._fragment_failed
 
     # ---- queries
@@ -144,9 +134,9 @@ class ApplicationChanges:
         return self._state is not None or not self._stored.can_change
 
     @property
-    def has_leaving(self) -> bool:
-        """Whether a fragment has yet to leave."""
-        return bool(self._leaving.names)
+    def is_changing(self) -> bool:
+        """Whether a change or a scaling is under way, or a fragment has yet to leave."""
+        return self.is_under_way or self.scalings.is_under_way or bool(self._leaving.names)
 
     @property
     def settled_version(self) -> int:
@@ -164,13 +154,14 @@ class ApplicationChanges:
     def _begun(self, standing: Standing) -> None:
         self._is_reading = False
         self._state = standing.state
+        self.scalings.resume(standing.scaling)
         self._stand(standing)
         if standing.change is not None or standing.handover is not None:
             self._kept.known = standing.stages
             self._history.resume(standing.state.version)
         if standing.change is not None:
             self._running.job.spared = frozenset(standing.change.may_fail_before_a_batch)
-            self._take(ChangeResumed(standing.change))
+            self._take(trial.ChangeResumed(standing.change))
         self._settled()
 
     def _stand(self, standing: Standing) -> None:
@@ -202,6 +193,8 @@ class ApplicationChanges:
                 self._asked(message, asker)
             case GiveUpChange(number) if asker is not None:
                 self._give_up(number, asker)
+            case ScaleFragment() if asker is not None:
+                self.scalings.asked(message, asker)
             case GetChange() if asker is not None:
                 self._answer(asker)
             case GetVersions(before) if asker is not None:
@@ -217,6 +210,7 @@ class ApplicationChanges:
         self._judge([] if change is None else ended_of(change, self._running.job))
         self._handover.look()
         self._pause.look()
+        self.scalings.beat()
         if self._state is not None and self._core.stage in _BETWEEN_STEPS:
             self._reports.have_look()
             self._look_at_leaving()
@@ -246,6 +240,7 @@ class ApplicationChanges:
             self._judge([] if change is None else events_of(seen, change))
             self._handover.seen(seen)
             self._pause.seen(seen)
+            self.scalings.seen(seen)
         self._pause.look()
         self._answer_taken()
 
@@ -254,15 +249,15 @@ class ApplicationChanges:
         failed = None if change is None else failure_of(fragment, error, change)
         self._judge([] if failed is None else [failed])
 
-    def _judge(self, events: list[Event]) -> None:
+    def _judge(self, events: list[trial.Event]) -> None:
         """Process the fragments' reports about the version on trial."""
         for event in events:
             if self._core.stage is not Stage.ON_TRIAL:
                 return
             match event:
-                case BatchBegan(fragment):
+                case trial.BatchBegan(fragment):
                     self._history.reach(Reached.BEGUN, fragment)
-                case BatchCommitted(fragment):
+                case trial.BatchCommitted(fragment):
                     self._history.reach(Reached.SHOWN, fragment)
             self._take(event)
 
@@ -279,8 +274,10 @@ class ApplicationChanges:
 
     def _refusal(self, compiled: Compiled | None) -> DrivetrainError | None:
         """Why no change can begin now, or this one cannot be recorded; None if it can."""
-        is_busy, job = (self._asking.is_compiling, self.is_under_way), self._running.job
-        error = cannot_begin(self._owner, job, self._state, is_busy)
+        is_asked = self._asking.is_compiling or self.scalings.is_asked
+        is_busy, job = (is_asked, self.is_under_way), self._running.job
+        state = None if self._state is None else self._shown_state()
+        error = cannot_begin(self._owner, job, state, is_busy)
         if error is not None or compiled is None:
             return error
         if compiled.against != self._reports.number:
@@ -292,7 +289,7 @@ class ApplicationChanges:
         self._compiled = compiled
         self._history.reach(Reached.COMPILED)
         self._answers.wait(compiled.change.number, asker)
-        self._take(ChangeProposed(compiled.change))
+        self._take(trial.ChangeProposed(compiled.change))
 
     def _give_up(self, number: int, asker: ActorRef) -> None:
         try:
@@ -300,14 +297,15 @@ class ApplicationChanges:
         except DrivetrainError as error:
             self._answer(asker, error)
             return
-        self._take(ChangeGivenUp("the change was cancelled"))
+        self._take(trial.ChangeGivenUp("the change was cancelled"))
         self._answer(asker)
 
     def _answer(self, asker: ActorRef, error: Exception | None = None) -> None:
         self._answers.tell(asker, self._shown_state(), error)
 
     def _shown_state(self) -> ChangeState:
-        return self._handover.shown(self._state or ChangeState(0))
+        shown = self._handover.shown(self._state or ChangeState(0))
+        return msgspec.structs.replace(shown, scaling=self.scalings.state)
 
     def _answer_taken(self) -> None:
         """Answer those whose version every changed fragment has taken up, or that has ended."""
@@ -321,7 +319,7 @@ class ApplicationChanges:
 
     # ---- effects
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: trial.Event) -> None:
         effects, change = self._core.step(event), self._core.change
         if change is not None:
             number = change.before if self._core.stage is Stage.PROPOSED else change.number
@@ -335,21 +333,21 @@ class ApplicationChanges:
         self._state = msgspec.structs.replace(state, stages=self._history.stages)
         self._owner.changed()
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: trial.Effect) -> None:
         match effect:
-            case RecordVersion(change):
+            case trial.RecordVersion(change):
                 assert self._compiled is not None
                 record = functools.partial(self._stored.record, self._compiled)
                 in_thread(self._owner, record, functools.partial(self._recorded, change), self._not_recorded)
-            case UseVersion():
+            case trial.UseVersion():
                 self._reports.have_look()
-            case RecordOutcome():
+            case trial.RecordOutcome():
                 record = functools.partial(self._stored.record_outcome, effect)
                 then = functools.partial(self._outcome_recorded, effect)
                 repeat = functools.partial(self._perform, effect)  # the trial cannot end without it
                 again = noted_and_repeated(self._owner, "change outcome", repeat, _AGAIN_MS)
                 in_thread(self._owner, record, then, again)
-            case TellEnd():
+            case trial.TellEnd():
                 self._tell_end(effect)
 
     def _recorded(self, change: Change, standing: Standing) -> None:
@@ -363,11 +361,11 @@ class ApplicationChanges:
         waits, handover = ", ".join(sorted(change.touched)), standing.handover
         at = "" if handover is None else f"; it takes effect at {moment_text(handover.at_ms)}"
         self._notice(f"version {change.number} is in force, and on trial until a batch of {waits}{at}")
-        self._take(VersionRecorded())
+        self._take(trial.VersionRecorded())
 
     def _not_recorded(self, error: Exception) -> None:
         self._asking.not_recorded(error)
-        self._take(RecordingFailed(str(error)))
+        self._take(trial.RecordingFailed(str(error)))
 
     def _handed_over(self, handover: Handover) -> None:
         self._history.reach(Reached.HANDED_OVER)
@@ -375,15 +373,15 @@ class ApplicationChanges:
         if self._state is not None:
             self._show(self._state)
 
-    def _outcome_recorded(self, _: RecordOutcome, standing: Standing) -> None:
+    def _outcome_recorded(self, _: trial.RecordOutcome, standing: Standing) -> None:
         progress = self._running.progress
         if self._core.stage is Stage.GOING_BACK:
             progress.shown = progress.shown_before or progress.shown
         self._stand(standing)
         self._leaving.run_again()
-        self._take(OutcomeRecorded())
+        self._take(trial.OutcomeRecorded())
 
-    def _tell_end(self, ended: TellEnd) -> None:
+    def _tell_end(self, ended: trial.TellEnd) -> None:
         change = ended.change
         how = (ended.outcome, ended.fragment, ended.why)
         self._history.reach(ended.outcome)

@@ -1,6 +1,6 @@
 """Answers to the clients that have asked for a change.
 
-Called by `application_changes`. Imports neither pyspark nor pyarrow.
+Called by `application_changes` and `application_scalings`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
     from drivetrain.core.change.change_state import ChangeState
     from drivetrain.core.change.graph_version import GraphVersion
+    from drivetrain.core.change.scaling_state import PlannedScaling
     from drivetrain.core.job.job import Job
 
 
@@ -41,11 +42,12 @@ class ChangeAnswers:
         state: ChangeState,
         error: Exception | None = None,
         made: GraphVersion | None = None,
+        planned: PlannedScaling | None = None,
     ) -> None:
         """Answer a client."""
         view = None if error is None else error_view(error)
         view = error.view if isinstance(error, RefusedChangeError) else view
-        asker.tell(ChangeStands(state, view, made))
+        asker.tell(ChangeStands(state, view, made, planned))
 
     def tell_taken(self, state: ChangeState, is_being_taken: Callable[[int], bool]) -> None:
         """Answer those whose version is not being taken up any more."""
@@ -64,7 +66,8 @@ def cannot_begin(
 
     `state` is None until it is known, `is_busy` whether another change is compiled, and is recorded.
     """
-    if owner.end_state is None and state is not None and any(is_busy):
+    is_scaling = state is not None and state.scaling is not None and not state.scaling.is_over
+    if owner.end_state is None and state is not None and (is_scaling or any(is_busy)):
         return underway(state if is_busy[1] else msgspec.structs.replace(state, number=0))
     if state is None:
         why = "the application has not begun"

@@ -17,12 +17,13 @@ Called by `application_changes` and `proposed_change`, in threads. Imports neith
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 
 from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.stored_scalings import StoredScalings
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.changing import (
     ChangeConfiguration,
@@ -37,6 +38,7 @@ from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import At, Handover
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex
 from drivetrain.crash_points import CrashPoint, reached
@@ -82,7 +84,8 @@ class Standing:
     leave, each with the channels that it reads and the fragments that write these. `participants` take part
     in checkpoints: the fragments of the version in force, and whether each has a source. `newest` is the
     largest number of a version, `stages` those that the change on trial has reached. `handover` is the one to
-    the version in force, in which the fragments `alone` run that version alone; None without one.
+    the version in force, in which the fragments `alone` run that version alone; None without one. `scaling`
+    is the one that is wanted, or the last that was done, at the beginning.
     """
 
     state: ChangeState
@@ -94,6 +97,7 @@ class Standing:
     stages: tuple[ChangeStage, ...] = ()
     handover: Handover | None = None
     alone: frozenset[str] = frozenset()
+    scaling: ScalingState | None = None
 
 
 class StoredVersions:
@@ -104,6 +108,8 @@ class StoredVersions:
         """Whether there are versions at all."""
         self._rundir: Final[RunDirectory] = planned.rundir(config)
         self._pause: Final = HandoverPauseFile(self._rundir.path)
+        self.scalings: Final = StoredScalings(self._rundir, me)
+        """The scalings of its fragments."""
         self._settings: Final = {name: str(value) for name, value in planned.settings.items()}
         self._config: Final = config
         self._me: Final = me
@@ -119,6 +125,7 @@ class StoredVersions:
         stored = self._rundir.versions
         with self._rundir.preparation.while_prepared_by(self._me):
             self._pause.remove()
+            self.scalings.forget_others()
             for change in interrupted(stored):
                 note_done(stored, change)
             record = stored.in_force()
@@ -127,7 +134,7 @@ class StoredVersions:
                     stored.version(record.follows)
                 except InputError as error:
                     stored.note_ending(record.number, Outcome.DONE, None, str(error))
-        return self.stands()
+        return replace(self.stands(), scaling=self.scalings.stands())
 
     def stands(self) -> Standing:
         """The state of the versions; raises InputError when a file is damaged."""
@@ -217,6 +224,7 @@ class StoredVersions:
             self._rundir.application,
             self._settings,
             CheckpointFiles(self._rundir.home).are_periodic,
+            scalings=tuple(self.scalings.done()) if before is None else (),
         )
 
     # ---- proposals

@@ -47,6 +47,7 @@ from drivetrain.cluster.messages.changing import (
     GetChange,
     GetVersions,
     GiveUpChange,
+    ScaleFragment,
 )
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
 from drivetrain.cluster.messages.flow import RelayedWord
@@ -65,7 +66,14 @@ from drivetrain.runtime.preparation import Preparer
 LoadPlan = Callable[[], Planned]
 
 
-_ABOUT_CHANGES: Final = (ChangeGraph, GiveUpChange, GetChange, GetVersions, ChangeConfiguration)
+_ABOUT_CHANGES: Final = (
+    ChangeGraph,
+    ScaleFragment,
+    GiveUpChange,
+    GetChange,
+    GetVersions,
+    ChangeConfiguration,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +143,9 @@ class StreamAppMaster(ApplicationMaster):
         stored = StoredVersions(planned, self.config, me)
         proposed = ProposedChange(self, running.job, stored, self.bring_code())
         changes = ApplicationChanges(self, running, stored, proposed, self._take_up)
-        is_changing = lambda: changes.is_under_way or changes.has_leaving  # noqa: E731 - as the next one
-        duties = Duties(self, running, self._checkpoints, lambda: changes.is_known, is_changing)
+        duties = Duties(
+            self, running, self._checkpoints, lambda: changes.is_known, lambda: changes.is_changing
+        )
         self._loaded = _Loaded(running, duties, changes, ApplicationConfiguration(self, stored))
         for _ in range(self.config[keys.EXECUTORS]):
             self.want_executor()

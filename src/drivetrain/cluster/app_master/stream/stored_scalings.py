@@ -1,0 +1,119 @@
+"""The scalings in an application's state directory, as its application master reads and records them.
+
+Problem: an application master that was replaced may only be frozen; when it continues, it must not have a
+fragment scaled, or end a scaling of its successor. And a write that fails may have happened nevertheless.
+
+Design: as `stored_versions`. Whether a scaling is done is read from the fragment's checkpoint.
+
+Invariants:
+
+1. A scaling that is done is in the list before its file is removed, and once.
+
+Called by `stored_versions` and `application_scalings`, in threads. Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drivetrain.core.change.scaling_state import PlannedScaling, Scaled, ScalingState, planned_scaling
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.runtime.checkpoints.state_partitions import state_partitions
+from drivetrain.runtime.scalings import Scalings
+from drivetrain.runtime.wanted_scaling import WantedScaling, WantedScalingFile
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.preparation import Preparer
+    from drivetrain.runtime.run_directory import RunDirectory
+
+
+class StoredScalings:
+    """The scalings in `rundir`, which notes this application master as `me`."""
+
+    def __init__(self, rundir: RunDirectory, me: Preparer) -> None:
+        self._rundir: Final = rundir
+        self._me: Final = me
+        self._wanted: Final = WantedScalingFile(rundir.path)
+        self._scalings: Final = Scalings(rundir.path)
+
+    def forget_others(self) -> None:
+        """Forget what an earlier submission of the application was to do; the fence is held."""
+        try:
+            wanted = self._wanted.read()
+        except InputError:
+            wanted = None  # nobody knows what was wanted: the user asks again
+        if wanted is None or wanted.app_id != self._me.app_id:
+            self._wanted.remove()
+
+    def stands(self) -> ScalingState | None:
+        """The scaling that is wanted, as it was asked for; else the last one that was done."""
+        wanted = self._wanted.read()
+        if wanted is not None:
+            return wanted.state
+        done = self.done()
+        return done[-1].of if done else None
+
+    def done(self) -> list[Scaled]:
+        """Those that are done, the newest last."""
+        try:
+            return self._scalings.all()
+        except InputError:
+            return []  # it decides nothing; whoever adds to it reports the damage
+
+    def planned(self, state: ScalingState) -> PlannedScaling:
+        """What a scaling would do that could begin."""
+        return planned_scaling(state, [scaled.of for scaled in self.done()])
+
+    def fragment_of(self, name: str) -> str:
+        """The fragment of the version in force with that id, or with that processor.
+
+        Raises UserError without one, and UnavailableError before there is a version.
+        """
+        record = self._rundir.versions.in_force()
+        if record is None:
+            raise UnavailableError("the application has not begun", remedy="try again")
+        found = name if name in record.fragments else record.fragment_of(name)
+        if found is None:
+            raise UserError(
+                "the application has no such fragment",
+                where=record.application,
+                expected=f"one of {', '.join(sorted(record.fragments))}, or a processor of one",
+                got=name,
+                remedy="drivetrain plan shows the fragments",
+            )
+        return found
+
+    def begin(self, state: ScalingState) -> None:
+        """Have a fragment scaled; raises UnavailableError when that is not this application master's to do,
+        and what writing raises: then nothing has changed."""
+        with self._rundir.preparation.while_prepared_by(self._me):
+            wanted = WantedScaling(self._me.app_id, state)
+            try:
+                self._wanted.write(wanted)
+            except DrivetrainError:
+                if self._wanted.read() != wanted:
+                    raise
+                # The file is there, and is what counts; only its directory could not be synced.
+
+    def end(self, state: ScalingState) -> tuple[ScalingState, DrivetrainError | None]:
+        """Record how a scaling has ended, according to the checkpoint; raises as `begin`.
+
+        `state` is what its attempt says, or why there is none. Returns how it has ended, and why it could not
+        be added to the list.
+        """
+        unlisted = None
+        with self._rundir.preparation.while_prepared_by(self._me):
+            found = state_partitions(self._rundir.fragment(state.fragment) / "checkpoint")
+            if found == state.after:
+                state = msgspec.structs.replace(state, why=None)
+                try:
+                    if all(scaled.of.id != state.id for scaled in self._scalings.all()):
+                        self._scalings.note(state)
+                except DrivetrainError as error:
+                    unlisted = error
+            elif state.why is None:
+                state = msgspec.structs.replace(state, why="the application went back to a checkpoint")
+            self._wanted.remove()
+        return state, unlisted

@@ -1,0 +1,72 @@
+"""The scaling of a fragment that an application in a cluster is to do, as a file.
+
+Problem: a client asks the application master to scale a fragment, which runs in another process. Each of them
+may die between any two steps, and no message is sure to arrive; yet what a client was promised must be done.
+
+Design: one file in the state directory names the fragment and the number of partitions that its state is to
+have. The attempt of that fragment reads it when it starts, and when it is asked to look. How many partitions
+the state has is read from its checkpoint, and from nothing else, so an attempt that finds the number that is
+wanted has nothing to do. Only the newest application master writes or removes the file.
+
+What if we die here: the next attempt, and the next application master, go on with the file. A later
+submission of the application, which has another id, forgets it.
+
+Invariants:
+
+1. One scaling at a time is wanted.
+2. The file is removed only after the scaling has ended, well or not.
+
+Called by `cluster.app_master.stream.stored_scalings`, and by `running_versions` of executors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from drivetrain.core.change.scaling_state import ScalingState
+from drivetrain.durable import sync, writing
+from drivetrain.runtime.durable_file import DurableFile
+
+FILE: Final = "wanted-scaling"
+_IF_FULL: Final = "make room, and scale the fragment again: nothing has changed"
+
+
+class WantedScaling(msgspec.Struct, frozen=True):
+    """The scaling `state`, as it was when it was asked for, of the submitted application `app_id`."""
+
+    app_id: str
+    state: ScalingState
+
+
+class WantedScalingFile:
+    """The wanted scaling in the state directory `state` of an application."""
+
+    def __init__(self, state: Path) -> None:
+        self._file: Final = DurableFile(
+            state / FILE,
+            "which fragment is to be scaled",
+            if_damaged="delete the file, and scale the fragment again",
+            if_full=_IF_FULL,
+        )
+
+    def read(self) -> WantedScaling | None:
+        """The scaling; None: there is none. Raises InputError when the file is damaged."""
+        content = self._file.read()
+        try:
+            return None if content is None else msgspec.json.decode(content, type=WantedScaling)
+        except msgspec.MsgspecError as error:
+            raise self._file.damaged(str(error)) from error
+
+    def write(self, wanted: WantedScaling) -> None:
+        """Have a fragment scaled; raises what `DurableFile` raises."""
+        self._file.write(msgspec.json.encode(wanted))
+
+    def remove(self) -> None:
+        """It has ended, or is forgotten; raises DiskFullError and OutputError."""
+        path = self._file.path
+        with writing("which fragment is to be scaled", path, if_full=_IF_FULL, if_refused=_IF_FULL):
+            path.unlink(missing_ok=True)
+            sync(path.parent)
