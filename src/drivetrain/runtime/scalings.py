@@ -7,7 +7,8 @@ Design: a file of the last ones. It decides nothing.
 
 What if we die here: a scaling was done and is not in the file.
 
-Called by `spark.run.scaling`, which adds to it, and by `drivetrain versions`.
+Called by `spark.run.scaling` and `stored_scalings` of application masters, which add to it, and by
+`drivetrain versions`.
 """
 
 from __future__ import annotations

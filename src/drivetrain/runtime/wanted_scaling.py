@@ -8,7 +8,7 @@ have. The attempt of that fragment reads it when it starts, and when it is asked
 the state has is read from its checkpoint, and from nothing else, so an attempt that finds the number that is
 wanted has nothing to do. Only the newest application master writes or removes the file.
 
-What if we die here: the next attempt, and the next application master, go on with the file. A later
+What if we die here: the next attempt, and the next application master, continue with the file. A later
 submission of the application, which has another id, forgets it.
 
 Invariants:

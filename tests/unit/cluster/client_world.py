@@ -42,6 +42,7 @@ from drivetrain.cluster.messages.changing import (
     GetChange,
     GetVersions,
     GiveUpChange,
+    ScaleFragment,
     Versions,
 )
 from drivetrain.cluster.messages.code import CodeChunk, CodeStored, GetCode, PutCode
@@ -298,7 +299,7 @@ class ScriptedAppMaster(Actor):
                 self.context.reply(self.configured)
             case GetVersions():
                 self.context.reply(self.versions)
-            case GetChange() | ChangeGraph() | GiveUpChange():
+            case GetChange() | ChangeGraph() | ScaleFragment() | GiveUpChange():
                 if not isinstance(message, GetChange):
                     self.asked.append(message)
                 if len(self.stands) > 1:

@@ -1,10 +1,10 @@
-"""The scaling of a fragment in its attempt: reads what is wanted, has it done, and says how it stands.
+"""The scaling of a fragment in its attempt: reads what is wanted, has it done, and reports its state.
 
-Design: the file of `runtime.wanted_scaling` says what is wanted, the checkpoint whether it was done already,
-by an attempt that has died since. The report goes with what the attempt has seen of the versions, again and
+Design: the file of `runtime.wanted_scaling` has what is wanted; the checkpoint shows whether an attempt that
+has died since has done it. The report is sent with what the attempt has seen of the versions, again and
 again.
 
-What if we die here: the next attempt of the fragment settles the checkpoint, and goes on with the file.
+What if we die here: the next attempt of the fragment settles the checkpoint, and continues with the file.
 
 Invariants:
 

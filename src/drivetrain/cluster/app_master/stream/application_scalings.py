@@ -10,12 +10,12 @@ has. When an attempt says that it has ended, or the fragment has, the outcome is
 removed. Stages and invariants: see `core.change.scaling_state`.
 
 What if we die here: before the file is written nothing has begun, and the client gets no answer; the next
-application master goes on with the file.
+application master continues with the file.
 
 Invariants:
 
 1. One scaling is under way at a time, and none beside a change of the graph; what comes second is refused.
-2. Only the fragment's current attempt says how it stands.
+2. Only reports of the fragment's current attempt count.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
 """
@@ -87,7 +87,7 @@ class ApplicationScalings:
         self.is_asked = False
         """Whether one is being checked, or written."""
         self._is_ending = False
-        self._heard_of = -1  # the attempt that has said how it stands
+        self._reported_by = -1  # the attempt that has reported
 
     @property
     def is_under_way(self) -> bool:
@@ -103,25 +103,25 @@ class ApplicationScalings:
 
     def seen(self, seen: SeenVersion) -> None:
         """The report of a fragment's current attempt."""
-        state, said = self.state, seen.scaling
-        if state is None or state.is_over or said is None or said.id != state.id:
+        state, reported = self.state, seen.scaling
+        if state is None or state.is_over or reported is None or reported.id != state.id:
             return
-        self._heard_of = seen.attempt
-        if said.is_over:
-            self._end(said)
-        elif said != state:
-            self.state = said
+        self._reported_by = seen.attempt
+        if reported.is_over:
+            self._end(reported)
+        elif reported != state:
+            self.state = reported
             self._owner.changed()
 
     def beat(self) -> None:
-        """Have the current attempt look that has not said how it stands; end what no attempt can do."""
+        """Have the current attempt look that has not reported; end what no attempt can do."""
         state = self.state
         if state is None or state.is_over or self._is_ending:
             return
         execution = self._running.job.execution(state.fragment)
         if execution is None or execution.state is ExecutionState.FINISHED:
             self._end(msgspec.structs.replace(state, why="the fragment has ended"))
-        elif execution.attempt != self._heard_of and execution.executor is not None:
+        elif execution.attempt != self._reported_by and execution.executor is not None:
             self._running.tell(execution.executor, LookAtVersions(self._owner.setup.epoch))
 
     # ---- requests
@@ -193,7 +193,7 @@ class ApplicationScalings:
         )
 
     def _begun(self, wanted: ScalingState, asker: ActorRef, _: None) -> None:
-        self.is_asked, self.state, self._heard_of = False, wanted, -1
+        self.is_asked, self.state, self._reported_by = False, wanted, -1
         self._notice(wanted)
         self._answer(asker)
         self.beat()
