@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ class AttemptWorld(World):
         )
         changes = 40 if is_of_a_change else random.choice((0, 2, 6)) * (deaths is None)
         self.changer = Changer(self, random.randrange(2, 9) if is_growing and deaths is None else changes)
-        self.scaler = Scaler(self, random.choice((0, 0, 4)) * (deaths is None))
+        self.scaler = Scaler(self, Random(f"{simulation.seed} scalings").choice((0, 0, 4)) * (deaths is None))
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
         """Only there a Java process that outlives its executor is known, and waited for."""

@@ -115,7 +115,8 @@ async def begin(world: AttemptWorld) -> None:
     await world.start()
     world.simulation.loop.create_task(world.lead(), name="lead")
     await world.simulation.node("user").start(world.changer.serve)
-    await world.simulation.node("other-user").start(world.scaler.serve)
+    if world.scaler.left:
+        await world.simulation.node("other-user").start(world.scaler.serve)
 
 
 async def end(world: AttemptWorld) -> None:

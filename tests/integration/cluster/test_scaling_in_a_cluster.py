@@ -1,4 +1,4 @@
-"""The state of a fragment of a real cluster in another number of partitions, though its executor is killed."""
+"""The state of a fragment of a real cluster is divided again, though its executor is killed."""
 
 from __future__ import annotations
 
