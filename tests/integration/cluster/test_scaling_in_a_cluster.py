@@ -35,7 +35,7 @@ class Numbered(KeyedTask):
 
 app = Application("numbered")
 place = app.setting("place")
-read = app.read(sources.json(place + "/in", schema="k bigint", watch=True), name="read")
+read = app.read(sources.json(place + "/in", schema="k bigint, n bigint", watch=True), name="read")
 read.process(Numbered, name="numbered").sink(sinks.json(place + "/out"), name="out")
 """
 
@@ -52,7 +52,7 @@ class Numbers:
     def feed(self) -> None:
         self.fed += 5
         aside = self.place / "aside.jsonl"
-        aside.write_text("".join(json.dumps({"k": k}) + "\n" for k in range(4) for _ in range(5)))
+        aside.write_text("".join(json.dumps({"k": k, "n": 1}) + "\n" for k in range(4) for _ in range(5)))
         aside.rename(self.place / "in" / f"{self.fed}.jsonl")
 
     def wait_exact(self) -> None:
