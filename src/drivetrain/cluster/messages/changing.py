@@ -72,7 +72,7 @@ class ScaleFragment(Message, frozen=True, tag="cluster.scale-fragment"):
     application master.
 
     Answered with `ChangeStands` when the scaling has begun, or was refused. With `only_plans` nothing
-    changes: the answer says what it would be.
+    changes: the answer has the scaling as it would be.
     """
 
     fragment: str
