@@ -8,15 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import py4j.clientserver
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from harness import at, events
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 import drivetrain
-from drivetrain import Application, sinks, sources
+from drivetrain import Application, agg, sinks, sources, windows
+from drivetrain.api.stream import Stream
 from drivetrain.config import Config
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.session import few_calls
 
-MOST_CALLS = 45
+MOST_CALLS = 12
 BATCHES = 4
 
 
@@ -39,6 +46,57 @@ def test_a_batch_asks_java_a_bounded_number_of_times(
 
     assert len(calls) >= BATCHES
     assert calls[-1] <= MOST_CALLS, calls
+
+
+@pytest.mark.parametrize("shape", ["stateless", "windows", "without copies"])
+def test_the_columns_of_a_batch_are_those_of_its_trunk(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    """Java is not asked for them: Spark would say the same, down to what may be null."""
+    app = Application("columns")
+    rows = [(1, "a", 1.5, at(1000)), (2, None, 2.5, at(2000))]
+    stream: Stream[Any] = events(app, rows, "id bigint, name string, price double, ts timestamp")
+    if shape == "windows":
+        grouped = stream.group_by("name").window(windows.tumbling("1 s"))
+        stream = grouped.aggregate(n=agg.count(), most=agg.max("price"))
+    elif shape == "without copies":
+        stream = stream.deduplicate("id", within="1 h")
+    stream.sink(sinks.json(str(tmp_path / "out")))
+    compared: list[bool] = []
+    on_batch = MicroBatchQuery._on_batch
+
+    def batch(self: MicroBatchQuery, df: DataFrame, batch_id: int) -> None:
+        compared.append(df.schema == ClassicDataFrame(df._jdf, df.sparkSession).schema)
+        on_batch(self, df, batch_id)
+
+    monkeypatch.setattr(MicroBatchQuery, "_on_batch", batch)
+
+    drivetrain.run(app, Config.load(None, {}, {"state.dir": str(tmp_path / "state")}))
+
+    assert compared
+    assert all(compared)
+
+
+def test_few_calls_do_what_many_did(spark: SparkSession) -> None:
+    df = spark.createDataFrame([(1, "a b"), (2, None), (3, "c")], "id bigint, text string").repartition(2)
+    assert df.schema
+    texts = ("id", "upper(text) AS `upper text`", "struct(id, text) AS both")
+    counted, usual = Observation(), Observation()
+    fast = few_calls.observing(few_calls.selected(df, *texts), counted, "count(1) AS n", "max(id) AS most")
+    slow = df.selectExpr(*texts).observe(usual, F.count(F.lit(1)).alias("n"), F.max("id").alias("most"))
+
+    assert fast.__dict__["schema"] == slow.schema
+    some = few_calls.filtered(fast, "id > 1")
+    table = pa.Table.from_batches(few_calls.record_batches(some))
+    assert sorted(table.to_pylist(), key=repr) == sorted(slow.where("id > 1").toArrow().to_pylist(), key=repr)
+    assert few_calls.answer(counted) == usual.get == {"n": 3, "most": 3}
+    assert few_calls.record_batches(few_calls.filtered(fast, "id > 3")) == []
+
+
+def test_an_error_of_a_job_is_the_one_that_pyspark_raises(spark: SparkSession) -> None:
+    df = spark.range(1).selectExpr("raise_error('refused') AS id")
+    with pytest.raises(PySparkException, match="refused"):
+        few_calls.record_batches(df)
 
 
 def _counted_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:

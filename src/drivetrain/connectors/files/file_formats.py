@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 
 from drivetrain.api.sinks import FileSink
 from drivetrain.errors import OutputError
+from drivetrain.spark.session.few_calls import selected
 from drivetrain.spark.session.spark_text import options, quoted
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def render(df: DataFrame, sink: FileSink) -> DataFrame:
     fields = [field for field in df.schema.fields if field.name not in sink.partition_by]
     name = "line" if not sink.partition_by else f"{LINES}{header_of(df, sink).decode()}"
     partitions = [quoted(column) for column in sink.partition_by]
-    return df.selectExpr(*partitions, f"{_line(fields, sink)} AS {quoted(name)}")
+    return selected(df, *partitions, f"{_line(fields, sink)} AS {quoted(name)}")
 
 
 def require_columns(schema: StructType, sink: FileSink) -> None:

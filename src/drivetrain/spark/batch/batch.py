@@ -31,6 +31,7 @@ class Batch:
     Spark planned it (monotonic), `query` Spark's query, which has observed the trunk (None: of an engine
     without observation). `may_have_run` means that Spark may have run the batch before, `final` that no other
     follows. `whole` asks for all of it to be computed before the first output gets anything.
+    `partitions` is how many partitions Spark's shuffles have in it, None if that is not recorded.
     """
 
     df: DataFrame
@@ -43,6 +44,7 @@ class Batch:
     may_have_run: bool = False
     final: bool = False
     whole: bool = False
+    partitions: int | None = None
 
 
 @dataclass(frozen=True)

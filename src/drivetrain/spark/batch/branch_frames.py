@@ -41,6 +41,7 @@ from drivetrain.spark.prepare.replay_filter import since
 from drivetrain.spark.prepare.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.prepare.trunk import Trunk
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, is_late, window_size_ms
+from drivetrain.spark.session.few_calls import observing, selected
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.session.spark_text import quoted
 
@@ -163,7 +164,7 @@ class BranchFrames:
         of, df = self._of, self._batch.df
         if "payload" in df.columns and "late" in df.columns:  # packed by compile.keyed
             self._late = Observation()
-            df = df.observe(self._late, F.sum("late").alias("late"))
+            df = observing(df, self._late, "sum(late) AS late")
         root = of.trunk.frame(df)
         if of.root.operation.stream_source is not None and of.root.operation.assigned_time is not None:
             root = self._with_newest_observed(of.root.id, root)
@@ -216,7 +217,7 @@ class BranchFrames:
         frame = frame.resolved()
         if node.operation.is_counted:
             self._emitted[node.id] = Observation()
-            counted = frame.df.observe(self._emitted[node.id], F.expr("count(1) AS n"))
+            counted = observing(frame.df, self._emitted[node.id], "count(1) AS n")
             frame = Frame(counted, (), frame.message)
         df, letters = without_bad(frame.df)
         if several or letters is not None:
@@ -236,4 +237,4 @@ def data_of(frame: Frame) -> DataFrame:
     """The columns of a frame for sinks: those that do not begin with `__`."""
     columns = frame.df.columns
     data = [c for c in columns if not c.startswith("__")]
-    return frame.df if len(data) == len(columns) else frame.df.selectExpr(*map(quoted, data))
+    return frame.df if len(data) == len(columns) else selected(frame.df, *map(quoted, data))

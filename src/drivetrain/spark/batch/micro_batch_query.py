@@ -45,7 +45,12 @@ from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.measure.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.prepare.trunk import CLOCK
-from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark_ms, read_offsets
+from drivetrain.spark.session.offset_log import (
+    clear_unfinished,
+    next_watermark_ms,
+    read_offsets,
+    shuffle_partitions,
+)
 
 REPORT_S = 2.0
 HELD_S = 0.01
@@ -180,6 +185,7 @@ class MicroBatchQuery(FragmentQuery):
             None if self._query is None else self._query.of_spark,
             may_have_run=batch_id <= self.replay_until,
             whole=self.versions is not None and self.versions.on_trial,
+            partitions=shuffle_partitions(metadata),
         )
 
     def _note_begun(self) -> None:

@@ -116,7 +116,7 @@ class BatchPipeline:
         if self._trunk.only_at_end and not self._inputs.end_with(batch.offsets):
             self._branches.advance(batch)
             return Written()
-        with taking(size_bytes):
+        with taking(size_bytes, batch.partitions):
             return self._branches.run(batch, begun)
 
     def _must_skip(self, batch: Batch) -> bool:

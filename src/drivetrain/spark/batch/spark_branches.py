@@ -37,6 +37,7 @@ from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.measure.small_batches import SmallBatches, observed, row_number
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.few_calls import observing, selected
 from drivetrain.spark.session.spark_text import quoted
 
 log = logging.getLogger("drivetrain.messages")
@@ -68,7 +69,7 @@ class SparkBranches:
         """Run a batch only for Spark's state; returns the number of rows from the trunk."""
         counted = Observation()
         with computing():
-            df.observe(counted, F.expr("count(1) AS n")).write.format("noop").mode("overwrite").save()
+            observing(df, counted, "count(1) AS n").write.format("noop").mode("overwrite").save()
         return observed(counted).get("n") or 0
 
     def schemas(self) -> dict[str, StructType]:
@@ -102,7 +103,7 @@ class SparkFrames(BranchFrames):
         consumer = next((f for f in plan.fragments if f.id == channel.consumer_fragment), None)
         if consumer is not None and consumer.stateful in self._branches.clocked:
             columns.append(f"{BEFORE_ALL_MS if clock_ms is None else clock_ms}L AS {BEFORE}")
-        return df.selectExpr(*columns, TS if TS in df.columns else f"timestamp_millis(0) AS {TS}")
+        return selected(df, *columns, TS if TS in df.columns else f"timestamp_millis(0) AS {TS}")
 
     def segments(self, channel: PlannedChannel, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
         """The messages for a channel, written as new segments; a repeated batch may be of any size."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -26,6 +26,7 @@ from drivetrain.spark.batch.spark_branches import SparkBranches
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.fragment import TrunkCompiler
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.few_calls import with_schema
 from drivetrain.spark.state.empty_state import empty_state
 
 
@@ -151,4 +152,9 @@ class SparkEngine:
         """Start the query of a trunk."""
         writer = trunk.df.writeStream.outputMode(trunk.mode).queryName(name)
         writer = writer.option("checkpointLocation", str(checkpoint))
-        return SparkQuery(writer.foreachBatch(on_batch).start())
+        schema = trunk.df.schema
+
+        def run(df: DataFrame, batch_id: int) -> None:
+            on_batch(with_schema(df, schema), batch_id)
+
+        return SparkQuery(writer.foreachBatch(run).start())

@@ -31,11 +31,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from drivetrain.spark.measure.batch_times import computing
+from drivetrain.spark.session.few_calls import (
+    answer,
+    expression,
+    filtered,
+    observing,
+    record_batches,
+    selected,
+)
 from drivetrain.spark.session.spark_text import quoted
 
 if TYPE_CHECKING:
@@ -54,17 +61,24 @@ _ROWS_BITS: Final = 33
 _ROW_NUMBER: Final = f"(monotonically_increasing_id() & {(1 << _ROWS_BITS) - 1}L)"
 _MUCH: Final = "__much"
 
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
 _taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
+_partitions: ContextVar[int | None] = ContextVar("partitions", default=None)
 
 
 @contextmanager
-def taking(size_bytes: int) -> Iterator[None]:
-    """Mark the work within as part of a batch that takes about so many bytes of its inputs."""
-    token = _taken_bytes.set(size_bytes)
+def taking(size_bytes: int, partitions: int | None = None) -> Iterator[None]:
+    """Mark the work within as part of a batch that takes about so many bytes of its inputs.
+
+    `partitions` is how many partitions Spark's shuffles have in it, if that is known.
+    """
+    token, of_partitions = _taken_bytes.set(size_bytes), _partitions.set(partitions)
     try:
         yield
     finally:
         _taken_bytes.reset(token)
+        _partitions.reset(of_partitions)
 
 
 class SmallBatches:
@@ -90,15 +104,16 @@ class SmallBatches:
 
 def small_table(df: DataFrame) -> pa.Table | None:
     """The rows of a batch as one table; None if they are more than about `LIMIT_BYTES`."""
-    partitions = max(1, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions", "1") or 1))
+    partitions = _partitions.get()
+    if partitions is None:
+        partitions = int(df.sparkSession.conf.get(SHUFFLE_PARTITIONS, "1") or 1)
     sizes = [f"coalesce({_size(quoted(field.name), field.dataType)}, 0)" for field in df.schema.fields]
     counted = Observation()
-    much = f"{_ROW_NUMBER} * ({' + '.join(['0', *sizes])}) > {LIMIT_BYTES // partitions}"
-    marked = df.selectExpr("*", f"{much} AS {_MUCH}")
-    marked = marked.observe(counted, F.expr(f"count_if({_MUCH}) AS left_out"))
+    much = f"{_ROW_NUMBER} * ({' + '.join(['0', *sizes])}) > {LIMIT_BYTES // max(1, partitions)}"
+    marked = observing(selected(df, "*", f"{much} AS {_MUCH}"), counted, f"count_if({_MUCH}) AS left_out")
     try:
         # Arrow drops the column for less than Spark, which would analyze one more plan.
-        collected = _collected(marked.where(f"not {_MUCH}")).drop_columns([_MUCH])
+        collected = _collected(filtered(marked, f"not {_MUCH}")).drop_columns([_MUCH])
     except Exception as error:
         if _REFUSED in str(error):  # large values within arrays or maps
             return None
@@ -108,7 +123,7 @@ def small_table(df: DataFrame) -> pa.Table | None:
 
 def row_number() -> Column:
     """The number of a row in its partition, from 0; Spark computes all rows, whatever is done with it."""
-    return F.expr(_ROW_NUMBER)
+    return expression(_ROW_NUMBER)
 
 
 def arrow_table(df: DataFrame) -> pa.Table:
@@ -118,7 +133,8 @@ def arrow_table(df: DataFrame) -> pa.Table:
 
 def _collected(df: DataFrame) -> pa.Table:
     with computing():
-        return pa.Table.from_batches(df._collect_as_arrow(empty_list_if_zero_records=False))
+        batches = record_batches(df)
+    return pa.Table.from_batches(batches, None if batches else to_arrow_schema(df.schema, timezone="UTC"))
 
 
 def _conform_to(table: pa.Table, df: DataFrame) -> Any:
@@ -139,7 +155,7 @@ def conform(rows: Any, schema: pa.Schema) -> Any:
 def observed(observation: Observation) -> dict[str, int | None]:
     """The observations of an action; empty if Spark skipped the rows because they were not needed."""
     try:
-        return observation.get
+        return answer(observation)
     except Py4JJavaError:
         return {}
 

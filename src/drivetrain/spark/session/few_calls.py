@@ -1,0 +1,144 @@
+"""What batches ask of DataFrames, with as few calls into Java as there can be.
+
+Problem: each call from Python into Java takes time from both processes, in every batch. PySpark makes several
+for an operation: for each of its arguments, for the name of a function, for each part of an answer.
+
+Design: expressions are text, and the Java objects that are made of a text are kept: they belong to no
+DataFrame. The columns of a DataFrame follow from its expressions and the columns before it, so they are asked
+for once, too.
+
+Invariants:
+
+1. The result is that of PySpark's method of the same meaning.
+2. What is kept is bounded, and belongs to one Java process.
+
+Called by modules that run for each batch: `branch_frames`, `spark_branches`, `small_batches`, file formats.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.java_gateway import JVMView
+from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import unwrap_spark_exception
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+from pyspark.sql.types import StructType
+from pyspark.util import _load_from_socket
+
+from drivetrain.spark.session.java_classes import java_class
+
+_KEPT: Final = 512
+"""How many expressions, lists and schemas are kept, each."""
+_OBSERVATION: Final = "org.apache.spark.sql.Observation"
+_ROWS: Final = "org.apache.spark.sql.api.python.PythonSQLUtils"
+
+
+def with_schema(df: DataFrame, schema: StructType) -> DataFrame:
+    """`df`, whose schema is known to be this one; PySpark keeps it where it would keep Java's answer."""
+    df.__dict__["schema"] = schema
+    return df
+
+
+def expression(text: str) -> Column:
+    """`F.expr(text)`."""
+    return _expression(_jvm(), text)
+
+
+def selected(df: DataFrame, *expressions: str) -> DataFrame:
+    """`df.selectExpr(*expressions)`; the expressions are ours, and mean the same in every session."""
+    jvm, of_java = _jvm(), df._jdf
+    made = ClassicDataFrame(of_java.selectExpr(_texts(jvm, expressions)), df.sparkSession)
+    if (before := _known(df)) is not None:
+        kept = _schema_after(jvm, before, expressions)
+        if not kept:
+            kept.append(made.schema)
+        with_schema(made, kept[0])
+    return made
+
+
+def filtered(df: DataFrame, condition: str) -> DataFrame:
+    """`df.where(condition)`."""
+    return _alike(df.where(condition), df)
+
+
+def observing(df: DataFrame, observation: Observation, *expressions: str) -> DataFrame:
+    """`df.observe(observation, ...)` with the aggregates that these texts are."""
+    jvm, first = _jvm(), expressions[0]
+    observation._jvm = jvm
+    observation._jo = java_class(jvm, _OBSERVATION)()
+    rest = _columns(jvm, expressions[1:])
+    made = ClassicDataFrame(df._jdf.observe(observation._jo, expression(first)._jc, rest), df.sparkSession)
+    return _alike(made, df)
+
+
+def answer(observation: Observation) -> dict[str, Any]:
+    """`observation.get`, once an action has run."""
+    assert observation._jo is not None, "no DataFrame is observed"
+    row: Any = CPickleSerializer().loads(_method(_jvm(), _ROWS, "toPyRow")(observation._jo.getRow()))
+    return dict(row.asDict())
+
+
+def record_batches(df: DataFrame) -> list[pa.RecordBatch]:
+    """The rows of `df`, in order; no batch if there are none."""
+    answered, part = df._jdf.collectAsArrowToPython(), _method(_jvm(), "java.lang.reflect.Array", "get")
+    port, secret, server = (part(answered, index) for index in range(3))
+    try:
+        with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
+            batches = list(stream)
+    finally:
+        with unwrap_spark_exception():
+            server.getResult()  # ends Java's thread, and raises the error of the job
+    return batches
+
+
+def _jvm() -> JVMView:
+    context = SparkContext._active_spark_context
+    assert context is not None, "batches run only while Spark does"
+    jvm: JVMView = context._jvm
+    return jvm
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _expression(_of: JVMView, text: str) -> Column:
+    return F.expr(text)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _texts(jvm: JVMView, texts: tuple[str, ...]) -> Any:
+    return jvm.PythonUtils.toSeq(list(texts))
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _columns(jvm: JVMView, texts: tuple[str, ...]) -> Any:
+    return jvm.PythonUtils.toSeq([_expression(jvm, text)._jc for text in texts])
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _method(jvm: JVMView, of_class: str, name: str) -> Callable[..., Any]:
+    method: Callable[..., Any] = getattr(java_class(jvm, of_class), name)
+    return method
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _schema_after(_of: JVMView, _before: StructType, _expressions: tuple[str, ...]) -> list[StructType]:
+    """Where the schema after these expressions is kept, once Java was asked."""
+    return []
+
+
+def _known(df: DataFrame) -> StructType | None:
+    schema: StructType | None = df.__dict__.get("schema")
+    return schema
+
+
+def _alike(made: DataFrame, df: DataFrame) -> DataFrame:
+    """`made`, with the schema of `df` if that is known."""
+    known = _known(df)
+    return made if known is None else with_schema(made, known)
