@@ -53,6 +53,7 @@ PARTS = (
     "remote",
     "clock",
     "run_app",
+    "calls",
     "console",
     "soak",
 )
