@@ -20,8 +20,8 @@ from drivetrain.cluster.executor import asked_checks
 from drivetrain.cluster.messages.changing import ChangeStands, ScaleFragment
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UserError
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.scalings import Scalings
+from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.simulator import Node
 

@@ -26,7 +26,7 @@ from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import RELEASED
-from drivetrain.runtime.checkpoints.state_partitions import KEY, state_partitions
+from drivetrain.runtime.state.state_partitions import KEY, state_partitions
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.channel.source import ChannelReader, channel_schema
 from drivetrain.spark.connector.newest import Newest

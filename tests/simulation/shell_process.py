@@ -30,8 +30,8 @@ from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import Participation, RestoreNeededError

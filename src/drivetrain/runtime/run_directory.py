@@ -56,12 +56,12 @@ from drivetrain.durable import sync, writing
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
-from drivetrain.runtime.checkpoints.dropped_state import settle_checkpoints
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
+from drivetrain.runtime.state.dropped_state import settle_checkpoints
 
 _WAIT_S = 0.05
 _OF_A_LIFE = ("fragments", "channels", "tables", "clock")

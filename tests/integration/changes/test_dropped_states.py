@@ -16,8 +16,8 @@ from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UserError
-from drivetrain.runtime.checkpoints.dropped_state import DroppedState
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state.dropped_state import DroppedState
 
 TIMEOUT = "5 min"
 HOUR_MS = 3_600_000

@@ -19,10 +19,10 @@ from shop import SCHEMA, Feed, Stream, rows, wait_until
 from drivetrain import Application, sinks, sources, start
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import UnavailableError, UserError
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.control_requests import ask_to_scale
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.scalings import Scalings
+from drivetrain.runtime.state.state_partitions import state_partitions
 
 TIMEOUT = "5 min"
 

@@ -15,7 +15,7 @@ import pytest
 
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UserError
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
+from drivetrain.runtime.state.state_partitions import state_partitions
 from whole_cluster import WholeCluster, drivetrain, wait_for, whole_cluster
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.nightly("simulated by test_attempts_under_faults")]

@@ -16,10 +16,10 @@ from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
-from drivetrain.runtime.checkpoints.state_partitions import KEY
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.scalings import Scalings
+from drivetrain.runtime.state.state_partitions import KEY
 from drivetrain.runtime.wanted_scaling import FILE, WantedScalingFile
 
 ME, NEXT = Preparer("app-1", 1, "am#1"), Preparer("app-1", 2, "am#2")

@@ -13,8 +13,8 @@ from failing_disk import failing
 
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import OutputError
-from drivetrain.runtime.checkpoints.divided_state import DividedState, settle_all
-from drivetrain.runtime.checkpoints.state_partitions import KEY, state_partitions
+from drivetrain.runtime.state.divided_state import DividedState, settle_all
+from drivetrain.runtime.state.state_partitions import KEY, state_partitions
 from drivetrain.spark.run.divided_fragment import DividedFragment
 
 BEFORE, AFTER = 2, 5

@@ -12,8 +12,8 @@ import pytest
 from failing_disk import failing
 
 from drivetrain.errors import OutputError
-from drivetrain.runtime.checkpoints import dropped_state
-from drivetrain.runtime.checkpoints.dropped_state import Dropped, DroppedState, settle_checkpoints
+from drivetrain.runtime.state import dropped_state
+from drivetrain.runtime.state.dropped_state import Dropped, DroppedState, settle_checkpoints
 
 PARTITIONS = 2
 

@@ -11,7 +11,7 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.dropped_state import DroppedState
+from drivetrain.runtime.state.dropped_state import DroppedState
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, is_late, window_size_ms
 
 HOUR_MS = 3_600_000

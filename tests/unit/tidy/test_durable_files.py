@@ -21,7 +21,7 @@ REASONS = {
     "drivetrain.console.access.audit": "an append-only log moves to its second file",
     "drivetrain.console.past.history_file": "a damaged file is put aside",
     "drivetrain.runtime.channel.files": "the local half of stores, which refuses taken names",
-    "drivetrain.runtime.checkpoints.linked_copy": "links to files that Spark never changes",
+    "drivetrain.runtime.state.linked_copy": "links to files that Spark never changes",
     "drivetrain.runtime.checkpoints.snapshots": "links to files that are synced",
     "drivetrain.runtime.control_socket": "a socket, which a restart makes again",
     "drivetrain.runtime.temporary_folders": "a lock that must not follow links",

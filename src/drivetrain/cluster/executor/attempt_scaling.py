@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.change.scaling_state import ScalingStage, ScalingState
 from drivetrain.errors import DrivetrainError
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
+from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.spark.run.divided_fragment import DividedFragment
 
 if TYPE_CHECKING:

@@ -37,10 +37,10 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.messages.numbers import LARGEST
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
-from drivetrain.runtime.checkpoints.divided_state import DividedState
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.runtime.fragment_roles import Role
+from drivetrain.runtime.state.divided_state import DividedState
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged

@@ -5,7 +5,7 @@ when it starts. To change it, the state has to be moved while the fragment is st
 in the middle.
 
 Design: the fragment's query is drained as for another trunk; its state is divided again in a copy of its
-checkpoint, which takes the place of the checkpoint in one step (`runtime.checkpoints.divided_state`); then
+checkpoint, which takes the place of the checkpoint in one step (`runtime.state.divided_state`); then
 the next query continues from there. All other fragments keep running.
 
 | stage | event | next stage |

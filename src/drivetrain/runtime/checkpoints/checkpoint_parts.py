@@ -23,7 +23,7 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
     files_below,
 )
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
+from drivetrain.runtime.state.state_partitions import state_partitions
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory

@@ -37,10 +37,10 @@ from typing import Final
 from drivetrain.durable import new_file, publish_directory, writing
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.file_lock import FileLock
-from drivetrain.runtime.checkpoints.divided_state import DIRECTORY as DIVIDED
-from drivetrain.runtime.checkpoints.dropped_state import DIRECTORY as DROPPED
 from drivetrain.runtime.checkpoints.hadoop_checksum import Checking, checksums_of
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
+from drivetrain.runtime.state.divided_state import DIRECTORY as DIVIDED
+from drivetrain.runtime.state.dropped_state import DIRECTORY as DROPPED
+from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.runtime.state_pictures import DIRECTORY as PICTURES
 
 _VERSIONED: Final = re.compile(r"(\d+)(?:_[\w-]+)?\.(changelog|delta|zip|snapshot)")

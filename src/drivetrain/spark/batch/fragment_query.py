@@ -31,7 +31,7 @@ from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import loss_record, require_batch, with_losses
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.state_partitions import is_division
+from drivetrain.runtime.state.state_partitions import is_division
 from drivetrain.spark.batch.batch import BatchOutcome
 from drivetrain.spark.batch.fragment_clock import FragmentClock
 from drivetrain.spark.batch.input_steps import InputSteps

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.beginning import ChannelBeginning
-from drivetrain.runtime.checkpoints.dropped_state import DroppedState
+from drivetrain.runtime.state.dropped_state import DroppedState
 from drivetrain.runtime.subscription_note import read_note
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import LossRecord, loss_record, record
 from drivetrain.runtime.channel.segments import REMADE, MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.state_partitions import is_division
+from drivetrain.runtime.state.state_partitions import is_division
 from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end

@@ -41,7 +41,7 @@ from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.channel.segments import REMADE
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.linked_copy import link_file
+from drivetrain.runtime.state.linked_copy import link_file
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import BatchFailedError

@@ -1,7 +1,7 @@
 """Takes one fragment, while it runs, to another number of state partitions.
 
 Problem, stages and invariants: see `core.change.scaling_state`; how a death in the middle is survived:
-`runtime.checkpoints.divided_state`. An embedded run and an executor do the same to a fragment.
+`runtime.state.divided_state`. An embedded run and an executor do the same to a fragment.
 
 Design: `step` is called again and again by whoever polls the fragment's driver. It drains the fragment's
 query; then the next query is made in a thread of its own, as for another trunk, and before that the state is
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.core.change.scaling_state import ScalingStage, ScalingState
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import DrivetrainError
-from drivetrain.runtime.checkpoints.divided_state import DividedState
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
+from drivetrain.runtime.state.divided_state import DividedState
+from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.spark.session.spark_errors import translated
 
 if TYPE_CHECKING:

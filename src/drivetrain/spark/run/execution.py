@@ -25,9 +25,9 @@ from drivetrain.core.plan.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
-from drivetrain.runtime.checkpoints.dropped_state import DroppedState
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
+from drivetrain.runtime.state.dropped_state import DroppedState
 from drivetrain.spark.batch.branches import Branches, channel_store
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts

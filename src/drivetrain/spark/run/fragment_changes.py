@@ -43,10 +43,10 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.dropped_state import forget_former_states
 from drivetrain.runtime.clock_actor import clocked_fragments
 from drivetrain.runtime.fragment_roles import interrupted, note_done
 from drivetrain.runtime.leftovers import delete_ended
+from drivetrain.runtime.state.dropped_state import forget_former_states
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, window_size_ms
 from drivetrain.spark.run.fragment_versions import end_unbegun
 

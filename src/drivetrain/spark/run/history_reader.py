@@ -44,7 +44,7 @@ from drivetrain.durable import publish_directory
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.beginning import ChannelBeginning, former_producer
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.checkpoints.linked_copy import link_file
+from drivetrain.runtime.state.linked_copy import link_file
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.fragment_clock import FragmentClock
 from drivetrain.spark.batch.fragment_query import BatchFailedError

@@ -12,7 +12,7 @@ from drivetrain.api.operations import Process
 from drivetrain.core.change.scaling_state import MOST_PARTITIONS, ScalingState
 from drivetrain.core.figures import show_counted
 from drivetrain.errors import UserError
-from drivetrain.runtime.checkpoints.state_partitions import state_bytes, state_partitions
+from drivetrain.runtime.state.state_partitions import state_bytes, state_partitions
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.compile.keyed import BUCKETS
 

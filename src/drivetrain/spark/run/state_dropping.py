@@ -4,7 +4,7 @@ Problem: a version that drops a fragment's state is in force from one file on. E
 is made after that must begin with an empty state, once, whichever process makes it; and one that is made
 after a rollback must have the former state again.
 
-Design: a mark in the checkpoint has the version that emptied the state (`runtime.checkpoints.dropped_state`).
+Design: a mark in the checkpoint has the version that emptied the state (`runtime.state.dropped_state`).
 It is compared with the records of the versions when a query is made, before it starts, by the process that
 runs the fragment. What if we die here: the next query that is made compares them again.
 
@@ -26,8 +26,8 @@ from drivetrain.api.moments import moment_text
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import InputError
-from drivetrain.runtime.checkpoints.dropped_state import DroppedState
-from drivetrain.runtime.checkpoints.state_partitions import newest_commit
+from drivetrain.runtime.state.dropped_state import DroppedState
+from drivetrain.runtime.state.state_partitions import newest_commit
 from drivetrain.spark.batch.newest_bound import NewestBound
 from drivetrain.spark.batch.newest_record import NewestRecord
 from drivetrain.spark.channel.watermark import clock_of

@@ -29,7 +29,7 @@ from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.core.state.two_state import TwoStates
 from drivetrain.errors import InputError, UserError
-from drivetrain.runtime.checkpoints.dropped_state import DroppedState
+from drivetrain.runtime.state.dropped_state import DroppedState
 from drivetrain.spark.compile.persistent_rules import rules_of
 from drivetrain.spark.session.offset_log import committed
 from drivetrain.spark.state.state_description import noted_operator

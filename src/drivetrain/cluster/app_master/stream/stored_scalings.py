@@ -20,8 +20,8 @@ import msgspec
 
 from drivetrain.core.change.scaling_state import PlannedScaling, Scaled, ScalingState, planned_scaling
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
-from drivetrain.runtime.checkpoints.state_partitions import state_partitions
 from drivetrain.runtime.scalings import Scalings
+from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.runtime.wanted_scaling import WantedScaling, WantedScalingFile
 
 if TYPE_CHECKING:

@@ -44,7 +44,6 @@ from drivetrain.core.job.job_events import Vertex
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.batch_versions import BatchVersions, runs_alone
-from drivetrain.runtime.checkpoints.dropped_state import forget_former_states
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
@@ -53,6 +52,7 @@ from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.running_config import RunningConfig
+from drivetrain.runtime.state.dropped_state import forget_former_states
 
 _PAGE_BYTES: Final = 128 * 1024
 _LONGEST_REASON: Final = 4_000

@@ -34,7 +34,7 @@ from typing import Final
 
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.durable import publish_directory, sync, writing
-from drivetrain.runtime.checkpoints.linked_copy import link_directory, publish_copy
+from drivetrain.runtime.state.linked_copy import link_directory, publish_copy
 
 DIRECTORY: Final = "divided"
 _IF_FULL: Final = "make room: the fragment continues with the partitions that it had; then scale it again"

@@ -40,10 +40,10 @@ import msgspec
 
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.durable import publish_directory, sync, writing
-from drivetrain.runtime.checkpoints.divided_state import settle_all
-from drivetrain.runtime.checkpoints.linked_copy import link_directory, link_file, publish_copy
-from drivetrain.runtime.checkpoints.state_partitions import newest_commit, state_partitions
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.state.divided_state import settle_all
+from drivetrain.runtime.state.linked_copy import link_directory, link_file, publish_copy
+from drivetrain.runtime.state.state_partitions import newest_commit, state_partitions
 
 DIRECTORY: Final = "dropped"
 _MARK: Final = "dropped-state"

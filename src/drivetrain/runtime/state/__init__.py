@@ -1,0 +1,1 @@
+"""The checkpoint of a fragment with another state: an empty one, or one in other partitions."""
