@@ -230,7 +230,7 @@ class Process:
         copies = None
         if world.store is not None:
             copies = CopiedCheckpoints(world.store, "shells", "s3://copies/shells", self.rundir.path)
-            copies.require_own()
+            copies.require_own(has_state=self.rundir.started)
         self.execution = prepare(
             self.plan,
             self.rundir,

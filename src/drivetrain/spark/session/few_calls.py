@@ -87,7 +87,12 @@ def answer(observation: Observation) -> dict[str, Any]:
 
 
 def record_batches(df: DataFrame) -> list[pa.RecordBatch]:
-    """The rows of `df`, in order; no batch if there are none."""
+    """The rows of `df`, in order; perhaps no batch if there are none.
+
+    A DataFrame that is not PySpark's classic one collects its rows itself.
+    """
+    if not isinstance(df, ClassicDataFrame):
+        return df._collect_as_arrow(empty_list_if_zero_records=False)
     answered, part = df._jdf.collectAsArrowToPython(), _method(_jvm(), "java.lang.reflect.Array", "get")
     port, secret, server = (part(answered, index) for index in range(3))
     try:
