@@ -188,6 +188,27 @@ def test_nor_when_it_makes_its_first_one_meanwhile(store: ModelStore, tmp_path: 
     assert late.copies.is_outdated
 
 
+def test_nor_when_it_is_faster_than_the_claim(store: ModelStore, tmp_path: Path) -> None:
+    former = Machine(store, tmp_path / "a").start()
+    former.checkpoint({"x": "1"})
+    late = Machine(store, tmp_path / "b")
+    late.copies.begin()
+
+    def faster(what: str, _path: str) -> None:
+        if what == "create":
+            store.before = undisturbed
+            former.checkpoint({"x": "2"})
+
+    undisturbed, store.before = store.before, faster
+    assert late.copies.claim(starts_over=False)
+    assert late.copies.is_outdated
+    with pytest.raises(TakenOverError):
+        former.checkpoint({"x": "3"})
+    (late.directory / "copied-by").unlink()  # with its state
+    late.start()
+    assert late.files == {"x": "2"}
+
+
 def test_a_state_that_was_never_copied_does_not_replace_copies(store: ModelStore, tmp_path: Path) -> None:
     never = CopiedCheckpoints(store, "copies/shop-1", "here", tmp_path)
     never.require_own(has_state=True)  # there are none yet: copying was turned on

@@ -18,7 +18,8 @@ What if we die here: packs that no checkpoint names are deleted when the next pr
 Invariants:
 
 1. The newest checkpoint is complete, and stays until there is a newer one.
-2. Of all processes that use one number, one succeeds; the others raise TakenOverError.
+2. Of all processes that use one number, one succeeds; the others raise TakenOverError, or claim the next
+   number before they compute anything.
 3. An older number may be free again, so a process also looks for newer ones after creating its own.
 4. A process computes only from the checkpoint whose next number it has claimed.
 5. Names of packs have their owner, so a process that comes late deletes nothing that others need.
@@ -211,12 +212,23 @@ class CopiedCheckpoints:
         Until its first checkpoint the application continues from the newest one, or with `starts_over` from
         none. Returns whether another process had it, which may still run for a while. Raises TakenOverError.
         """
-        newest, claim = self.newest(), self._read_claim()
-        if claim is None:
+        claim = self._read_claim()
+        if claim is not None:
+            return self._claim_next(claim, self.newest(), starts_over=starts_over)
+        owner, tries = uuid.uuid4().hex, _TRIES
+        while True:
+            newest, tries = self.newest(), tries - 1
             last = -1 if newest is None else newest.number
-            claim = _Claim(uuid.uuid4().hex, last)
+            claim = _Claim(owner, last)
             self._claim.write(msgspec.json.encode(claim))
             self.is_outdated = not starts_over and self._begun not in (None, last)
+            try:
+                return self._claim_next(claim, newest, starts_over=starts_over)
+            except TakenOverError:  # the former process was faster; nothing was computed from this state
+                if not tries:
+                    raise
+
+    def _claim_next(self, claim: _Claim, newest: Copy | None, *, starts_over: bool) -> bool:
         self._owner, self._last = claim.owner, newest
         if newest is None:
             return False
