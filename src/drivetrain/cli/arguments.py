@@ -15,9 +15,10 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from drivetrain.api.durations import milliseconds
 from drivetrain.config import CONFIG_VARIABLE, Config, find_key
 from drivetrain.config.catalog import cluster, run
-from drivetrain.errors import ConfigError, UserError
+from drivetrain.errors import ConfigError, GraphError, UserError
 from drivetrain.private_files import require_trusted
 
 DEFAULT_FILE: Final = "drivetrain.toml"
@@ -82,6 +83,14 @@ def parse_sets(given: Sequence[str] | None, state_dir: str | None = None) -> Map
     if state_dir is not None:
         sets[run.STATE_DIR.name] = state_dir
     return sets
+
+
+def duration_ms(text: str, option: str) -> int:
+    """The milliseconds of a duration that an option of a command has; raises UserError, which names it."""
+    try:
+        return milliseconds(text, option)
+    except GraphError as error:  # it names the line that declares an operator; a command has none
+        raise UserError(error.what, expected=error.expected, got=error.got, remedy=error.remedy) from None
 
 
 def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool = True) -> Config:

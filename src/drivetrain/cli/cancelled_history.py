@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from drivetrain.api.durations import milliseconds
+from drivetrain.cli.arguments import duration_ms
 from drivetrain.cli.as_data import print_json
 from drivetrain.cli.changing import Manner, ask, require_cancelled
 from drivetrain.errors import UnavailableError
@@ -44,7 +44,7 @@ def cancelled_history(rundir: RunDirectory, manner: Manner) -> bool:
     if not (manner.yes or manner.as_json):
         ask()
     ask_to_give_up(rundir, state.number)
-    wait_s = milliseconds(manner.timeout, "--timeout") / 1000
+    wait_s = duration_ms(manner.timeout, "--timeout") / 1000
     ended = wait_ended(lambda: asked_state(rundir), state.number, wait_s)
     require_cancelled(rundir.app_id, ended)
     if manner.as_json:

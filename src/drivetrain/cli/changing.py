@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 import msgspec
 import typer
 
-from drivetrain.api.durations import milliseconds
+from drivetrain.cli.arguments import duration_ms
 from drivetrain.cli.as_data import print_json
 from drivetrain.cli.comparison import Comparison, show_comparison
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
@@ -163,7 +163,7 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
     With `gives_up` it leads to the version before the one in force, which is given up if it is on trial.
     Raises typer.Exit with the command's exit code, and why the application refuses the change.
     """
-    wait_s, as_json = milliseconds(manner.timeout, "--timeout") / 1000, manner.as_json
+    wait_s, as_json = duration_ms(manner.timeout, "--timeout") / 1000, manner.as_json
     found = compared.difference
     if not as_json:
         show_comparison(compared, Console())

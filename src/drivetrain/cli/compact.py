@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drivetrain.api import sinks
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, duration_ms, load_config, parse_sets
 from drivetrain.cli.as_data import as_data, print_json
 from drivetrain.config import split_sets
 from drivetrain.core.figures import show_counted, show_size
@@ -66,6 +66,7 @@ def compact_command(
 
     Replaced files stay for readers of earlier versions, until the table is cleaned.
     """
+    duration_ms(timeout, "--timeout")  # rejects an invalid duration as one of the option
     given = parse_sets(sets)
     split_sets(given, ())
     config = load_config(config_file, given, finds_local=False)

@@ -13,12 +13,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from drivetrain.api.durations import milliseconds
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
     SetOption,
     StateDirOption,
+    duration_ms,
     load_config,
     parse_sets,
 )
@@ -63,7 +63,7 @@ def scale_command(
 
     Only this fragment pauses, while its state is moved. So many cores can work on its state at once.
     """
-    wait_s = milliseconds(timeout, "--timeout") / 1000
+    wait_s = duration_ms(timeout, "--timeout") / 1000
     config = load_config(config_file, with_masters(parse_sets(sets, state_dir), masters, console))
     asked = _Asked(yes or as_json, dry_run, as_json)
     if is_of_cluster(config, state_dir):
@@ -73,7 +73,7 @@ def scale_command(
                 app_id,
                 lambda: client.plan_scaling(app_id, fragment, partitions),
                 lambda: client.wait_scaled(
-                    app_id, client.begin_scaling(app_id, fragment, partitions), f"{int(wait_s * 1000)} ms"
+                    app_id, client.begin_scaling(app_id, fragment, partitions), timeout
                 ),
             )
         return

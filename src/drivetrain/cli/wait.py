@@ -13,9 +13,8 @@ from typing import Annotated, Final
 
 import typer
 
-from drivetrain.api.durations import milliseconds
 from drivetrain.cli.apps import view_as_data
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, duration_ms
 from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
 from drivetrain.core.figures import show_clock
@@ -43,7 +42,7 @@ def wait_command(
     as_json: JsonOption = False,
 ) -> None:
     """Wait until an application has ended, or its clock has reached a time."""
-    milliseconds(timeout, "--timeout")  # rejects an invalid duration before connecting
+    duration_ms(timeout, "--timeout")  # rejects an invalid duration before connecting
     with connected(sets, config_file, masters, console) as client:
         if clock is None:
             view = client.wait(app, timeout)

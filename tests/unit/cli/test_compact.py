@@ -45,6 +45,21 @@ def test_a_delta_table_is_planned_then_compacted(tmp_path: Path) -> None:
     assert "nothing to join in 1 file" in compacted(place).stdout
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("compact", "table"),
+        ("scale", "shop", "hourly", "--partitions", "3", "--state-dir", "here"),
+        ("wait", "shop"),
+    ],
+    ids=lambda line: line[0],
+)
+def test_a_duration_that_cannot_be_read_is_an_error_of_its_option(line: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*line, "--timeout", "soon"])
+    assert result.exit_code == 2
+    assert result.output.startswith("error: cannot read --timeout\n  expected: a duration")
+
+
 def test_an_iceberg_table_is_found_by_its_catalog(tmp_path: Path) -> None:
     from pyiceberg.catalog import load_catalog
 
