@@ -26,7 +26,7 @@ from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import RELEASED
-from drivetrain.runtime.state.state_partitions import KEY, state_partitions
+from drivetrain.runtime.state.state_partitions import SHUFFLE_PARTITIONS, state_partitions
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.channel.source import ChannelReader, channel_schema
 from drivetrain.spark.connector.newest import Newest
@@ -309,7 +309,7 @@ class StandInEngine:
         assert max(batch_numbers(checkpoint / "offsets")) == last, "a batch would be left out"
         lines = (checkpoint / "offsets" / str(last)).read_text().splitlines()
         known = json.loads(lines[1])
-        lines[1] = json.dumps({**known, "conf": {KEY: str(partitions)}})
+        lines[1] = json.dumps({**known, "conf": {SHUFFLE_PARTITIONS: str(partitions)}})
         _write(checkpoint / "offsets" / str(last + 1), "\n".join(lines))
         yield
         _write(checkpoint / "commits" / str(last + 1), (checkpoint / "commits" / str(last)).read_text())
@@ -416,7 +416,7 @@ class StandInQuery:
         }
         self.waits_for_data = ends == self._at
         if not self.waits_for_data:
-            metadata = {"batchWatermarkMs": 0, "conf": {KEY: str(self._partitions())}}
+            metadata = {"batchWatermarkMs": 0, "conf": {SHUFFLE_PARTITIONS: str(self._partitions())}}
             lines = ["v1", json.dumps(metadata), *map(json.dumps, ends.values())]
             _write(self.checkpoint / "offsets" / str(self._batch + 1), "\n".join(lines))
             self._planned, self._has_run = ends, False

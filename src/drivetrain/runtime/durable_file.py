@@ -20,7 +20,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from drivetrain.durable import write_whole, writing
+from drivetrain.durable import sync, write_whole, writing
 from drivetrain.errors import InputError
 
 
@@ -53,6 +53,12 @@ class DurableFile:
         """Write content without line ends; raises DiskFullError, OutputError when it cannot be written."""
         with writing(self._what, self.path, if_full=self._if_full, if_refused=self._if_full):
             write_whole(self.path, content + b" " + _checksum(content) + b"\n")
+
+    def remove(self) -> None:
+        """Delete the file, durably, if there is one; raises DiskFullError and OutputError."""
+        with writing(self._what, self.path, if_full=self._if_full, if_refused=self._if_full):
+            self.path.unlink(missing_ok=True)
+            sync(self.path.parent)
 
     def damaged(self, got: str) -> InputError:
         """The error for a damaged file."""

@@ -27,7 +27,6 @@ from typing import Final
 import msgspec
 
 from drivetrain.core.change.scaling_state import ScalingState
-from drivetrain.durable import sync, writing
 from drivetrain.runtime.durable_file import DurableFile
 
 FILE: Final = "wanted-scaling"
@@ -66,7 +65,4 @@ class WantedScalingFile:
 
     def remove(self) -> None:
         """It has ended, or is forgotten; raises DiskFullError and OutputError."""
-        path = self._file.path
-        with writing("which fragment is to be scaled", path, if_full=_IF_FULL, if_refused=_IF_FULL):
-            path.unlink(missing_ok=True)
-            sync(path.parent)
+        self._file.remove()

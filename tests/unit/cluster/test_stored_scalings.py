@@ -19,7 +19,7 @@ from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.scalings import Scalings
-from drivetrain.runtime.state.state_partitions import KEY
+from drivetrain.runtime.state.state_partitions import SHUFFLE_PARTITIONS
 from drivetrain.runtime.wanted_scaling import FILE, WantedScalingFile
 
 ME, NEXT = Preparer("app-1", 1, "am#1"), Preparer("app-1", 2, "am#2")
@@ -45,7 +45,7 @@ def rundir(tmp_path: Path) -> RunDirectory:
 def has_partitions(rundir: RunDirectory, number: int) -> None:
     checkpoint = rundir.fragment("read") / "checkpoint"
     for log, text in (
-        ("offsets", f"v1\n{json.dumps({'conf': {KEY: str(number)}})}\n{{}}"),
+        ("offsets", f"v1\n{json.dumps({'conf': {SHUFFLE_PARTITIONS: str(number)}})}\n{{}}"),
         ("commits", "v1"),
     ):
         (checkpoint / log).mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from failing_disk import failing
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import OutputError
 from drivetrain.runtime.state.divided_state import DividedState, settle_all
-from drivetrain.runtime.state.state_partitions import KEY, state_partitions
+from drivetrain.runtime.state.state_partitions import SHUFFLE_PARTITIONS, state_partitions
 from drivetrain.spark.run.divided_fragment import DividedFragment
 
 BEFORE, AFTER = 2, 5
@@ -30,7 +30,7 @@ def own(tmp_path: Path) -> Path:
 
 def _batch(checkpoint: Path, number: int, partitions: int) -> None:
     for log, text in (
-        ("offsets", f"v1\n{json.dumps({'conf': {KEY: str(partitions)}})}\n{{}}"),
+        ("offsets", f"v1\n{json.dumps({'conf': {SHUFFLE_PARTITIONS: str(partitions)}})}\n{{}}"),
         ("commits", "v1"),
     ):
         (checkpoint / log).mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drivetrain.connectors.delta.library_files import exact_statistics, sync_added
+from drivetrain.connectors.delta.library_files import entries_since, exact_statistics, sync_added
 from drivetrain.connectors.delta.table_library import (
     arrow_schema,
     deltalake,
@@ -251,13 +251,9 @@ class DeltaTarget(TableTarget):
     def _sync_log(self, since: int) -> None:
         if not self._is_local:
             return
-        log = Path(self._uri) / "_delta_log"
-        for number in range(since + 1, since + 1_000):
-            try:
-                sync(log / f"{number:020d}.json")
-            except FileNotFoundError:
-                break
-        sync(log)
+        for entry in entries_since(Path(self._uri), since):
+            sync(entry)
+        sync(Path(self._uri) / "_delta_log")
 
     def require_creatable(self) -> None:
         """Raise `OutputError` unless the missing table can be created."""

@@ -14,7 +14,7 @@ Called by `delta_table`.
 from __future__ import annotations
 
 import contextlib
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from drivetrain.connectors.delta.table_library import arrow_schema, deltalake
+from drivetrain.connectors.delta.table_log import actions_of, entry_name
 from drivetrain.durable import sync
 
 if TYPE_CHECKING:
@@ -41,12 +42,8 @@ def exact_statistics(table: DeltaTable) -> Any:
 def sync_added(directory: Path, since: int) -> None:
     """Make the files durable that the entries of the log after version `since` have added."""
     folders = set()
-    for number in range(since + 1, since + _MOST_ENTRIES):
-        try:
-            entry = (directory / "_delta_log" / f"{number:020d}.json").read_text()
-        except FileNotFoundError:
-            break
-        for name in added_names(entry):
+    for entry in entries_since(directory, since):
+        for name in added_names(entry.read_bytes()):
             with contextlib.suppress(FileNotFoundError):  # another writer's, deleted since
                 sync(directory / name)
                 folders.add((directory / name).parent)
@@ -54,10 +51,18 @@ def sync_added(directory: Path, since: int) -> None:
         sync(folder)
 
 
-def added_names(entry: str) -> list[str]:
+def entries_since(directory: Path, since: int) -> Iterator[Path]:
+    """The entries of the log of a local table after version `since`, in order."""
+    for version in range(since + 1, since + _MOST_ENTRIES):
+        entry = directory / "_delta_log" / entry_name(version)
+        if not entry.exists():
+            return
+        yield entry
+
+
+def added_names(entry: bytes) -> list[str]:
     """The names of the files that an entry of the log adds."""
-    actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
-    return [unquote(action["add"]["path"]) for action in actions if "add" in action]
+    return [unquote(action["add"]["path"]) for action in actions_of(entry) if "add" in action]
 
 
 def _inexact(field: pa.Field, path: str) -> list[str]:

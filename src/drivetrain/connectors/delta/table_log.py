@@ -139,8 +139,7 @@ class TableLog:
         return version
 
     def _read_version(self, version: int) -> tuple[TableFile, ...]:
-        lines = self._content(entry_name(version)).splitlines()
-        return self.added([json.loads(line) for line in lines if line.strip()], version)
+        return self.added(actions_of(self._content(entry_name(version))), version)
 
     def added(self, actions: list[dict[str, Any]], version: int) -> tuple[TableFile, ...]:
         """The files with new rows in the entry of a version; raises `InputError`, see the class."""
@@ -200,6 +199,11 @@ class TableLog:
 def entry_name(version: int) -> str:
     """The name of a version's entry in the log."""
     return f"{version:020d}.json"
+
+
+def actions_of(entry: bytes) -> list[dict[str, Any]]:
+    """The actions in the content of an entry."""
+    return [json.loads(line) for line in entry.splitlines() if line.strip()]
 
 
 def entry_gone(version: int, where: str) -> InputError:

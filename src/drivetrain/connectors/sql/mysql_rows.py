@@ -18,11 +18,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.connectors.sql.sql_columns import SqlTable
+from drivetrain.connectors.sql.sql_columns import SqlTable, require_years
 from drivetrain.errors import OutputError
 
 _STATEMENT_BYTES = 2**20
 _MICROSECOND_DIGITS = 6
+_LAST_YEAR = 9999
 _NULL = pa.scalar(b"NULL", pa.large_binary())
 
 
@@ -67,7 +68,7 @@ def require_mysql_values(messages: pa.RecordBatch, table: SqlTable, where: str) 
             _require_finite(name, column, where)
         elif pa.types.is_temporal(column.type) and name in table.columns:
             if not pa.types.is_time(column.type):
-                _require_years(name, column, where)
+                require_years(name, column, where, last=_LAST_YEAR)
             if not pa.types.is_date(column.type):
                 _require_digits(name, column, table.columns[name].digits, where)
 
@@ -79,18 +80,6 @@ def _require_finite(name: str, column: pa.Array, where: str) -> None:
             where=where,
             expected="numbers: the server has no others",
             remedy="replace such values before the sink: nanvl(column, null)",
-        )
-
-
-def _require_years(name: str, column: pa.Array, where: str) -> None:
-    years = pc.min_max(pc.year(column)).as_py()
-    if years["min"] is not None and not 1 <= years["min"] <= years["max"] <= 9999:
-        raise OutputError(
-            f"there are times in the column {name} that the server cannot hold",
-            where=where,
-            expected="years from 1 to 9999",
-            got=f"years from {years['min']} to {years['max']}",
-            remedy="filter such rows out before the sink, or select the column as text",
         )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.connectors.sql.sql_columns import SqlTable
+from drivetrain.connectors.sql.sql_columns import SqlTable, require_years
 from drivetrain.errors import OutputError
 
 _ESCAPED_NUL = r"(^|[^\\])(\\\\)*\\u0000"
@@ -30,7 +30,7 @@ def require_postgresql_values(messages: pa.RecordBatch, table: SqlTable, where: 
             known = table.columns.get(name)
             _require_characters(name, column, known is not None and known.type == "jsonb", where)
         elif pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            _require_years(name, column, where)
+            require_years(name, column, where)
 
 
 def _require_characters(name: str, column: pa.Array, is_json: bool, where: str) -> None:
@@ -43,16 +43,4 @@ def _require_characters(name: str, column: pa.Array, is_json: bool, where: str) 
             where=where,
             expected="text that PostgreSQL can hold: any character but that one",
             remedy="remove it before the sink: translate(column, '\\0', '')",
-        )
-
-
-def _require_years(name: str, column: pa.Array, where: str) -> None:
-    first = pc.min(pc.year(column)).as_py()
-    if first is not None and first < 1:
-        raise OutputError(
-            f"there are times in the column {name} that the server cannot read",
-            where=where,
-            expected="years from 1 on",
-            got=f"the year {first}",
-            remedy="filter such rows out before the sink, or select the column as text",
         )

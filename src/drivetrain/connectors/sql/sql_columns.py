@@ -16,6 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812 - PySpark's convention
 
 from drivetrain.connectors.files.file_formats import json_of
@@ -23,7 +25,6 @@ from drivetrain.errors import OutputError
 from drivetrain.spark.session.spark_text import quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 Kind: TypeAlias = Literal[
@@ -191,3 +192,17 @@ def require_keys(messages: pa.RecordBatch, key: tuple[str, ...], where: str) -> 
                 got=f"{messages.column(name).null_count} of {messages.num_rows} rows have null in {name}",
                 remedy="filter such rows out before the sink, or choose another key",
             )
+
+
+def require_years(name: str, column: pa.Array, where: str, last: int | None = None) -> None:
+    """Raise `OutputError` for times before the year 1, or after `last`; neither server has them."""
+    first, newest = pc.min_max(pc.year(column)).as_py().values()
+    if first is None or (first >= 1 and (last is None or newest <= last)):
+        return
+    raise OutputError(
+        f"there are times in the column {name} that the server cannot read",
+        where=where,
+        expected="years from 1 on" if last is None else f"years from 1 to {last}",
+        got=f"the year {first}" if first == newest else f"years from {first} to {newest}",
+        remedy="filter such rows out before the sink, or select the column as text",
+    )

@@ -153,6 +153,17 @@ def likely_pause_ms(earlier: Iterable[ScalingState], size_bytes: int) -> int | N
     return int(last.paused_ms - last.took_ms + last.took_ms * share)
 
 
+def no_such_fragment(application: str, known: Iterable[str], name: str) -> UserError:
+    """The error for a name that is neither that of a `known` fragment nor of a processor in one."""
+    return UserError(
+        "the application has no such fragment",
+        where=application,
+        expected=f"one of {', '.join(sorted(known))}, or a processor of one",
+        got=name,
+        remedy="drivetrain plan shows the fragments",
+    )
+
+
 def planned_scaling(state: ScalingState, earlier: Iterable[ScalingState]) -> PlannedScaling:
     """A scaling that could begin, judged by earlier ones of the application, the newest last.
 

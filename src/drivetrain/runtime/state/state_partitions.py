@@ -11,11 +11,12 @@ Spark.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-KEY: Final = "spark.sql.shuffle.partitions"
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 def state_partitions(checkpoint: Path, batch_id: int | None = None) -> int | None:
@@ -25,7 +26,7 @@ def state_partitions(checkpoint: Path, batch_id: int | None = None) -> int | Non
         if batch_id < 0:
             return None
     extent = _extent(checkpoint, batch_id)
-    return None if extent is None else _partitions(extent[0])
+    return None if extent is None else recorded_partitions(extent[0])
 
 
 def newest_commit(checkpoint: Path) -> int:
@@ -41,7 +42,7 @@ def is_division(checkpoint: Path, batch_id: int) -> bool:
     before, after = _extent(checkpoint, batch_id - 1), _extent(checkpoint, batch_id)
     if before is None or after is None:
         return False
-    numbers = _partitions(before[0]), _partitions(after[0])
+    numbers = recorded_partitions(before[0]), recorded_partitions(after[0])
     return None not in numbers and numbers[0] != numbers[1] and before[1] == after[1]
 
 
@@ -54,6 +55,11 @@ def state_bytes(checkpoint: Path) -> int:
     return found
 
 
+def recorded_partitions(conf: Mapping[str, Any]) -> int | None:
+    """The number in Spark's record of a batch's configuration; None if it is not there."""
+    return int(conf[SHUFFLE_PARTITIONS]) if SHUFFLE_PARTITIONS in conf else None
+
+
 def _extent(checkpoint: Path, batch_id: int) -> tuple[dict[str, Any], list[str]] | None:
     """The configuration of a batch, and the ends of its inputs; None without a record that can be read.
 
@@ -64,7 +70,3 @@ def _extent(checkpoint: Path, batch_id: int) -> tuple[dict[str, Any], list[str]]
         return json.loads(metadata).get("conf", {}), ends
     except (FileNotFoundError, ValueError):
         return None
-
-
-def _partitions(conf: dict[str, Any]) -> int | None:
-    return int(conf[KEY]) if KEY in conf else None

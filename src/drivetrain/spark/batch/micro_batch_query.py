@@ -30,6 +30,7 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
 from drivetrain.runtime.running_config import RunningConfig
+from drivetrain.runtime.state.state_partitions import recorded_partitions
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
 from drivetrain.spark.batch.idle_clock import IdleClock
@@ -45,12 +46,7 @@ from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.measure.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.prepare.trunk import CLOCK
-from drivetrain.spark.session.offset_log import (
-    clear_unfinished,
-    next_watermark_ms,
-    read_offsets,
-    shuffle_partitions,
-)
+from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark_ms, read_offsets
 
 REPORT_S = 2.0
 HELD_S = 0.01
@@ -185,7 +181,7 @@ class MicroBatchQuery(FragmentQuery):
             None if self._query is None else self._query.of_spark,
             may_have_run=batch_id <= self.replay_until,
             whole=self.versions is not None and self.versions.on_trial,
-            partitions=shuffle_partitions(metadata),
+            partitions=recorded_partitions(metadata.get("conf", {})),
         )
 
     def _note_begun(self) -> None:

@@ -34,6 +34,7 @@ from pyspark.sql import Column, Observation
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
+from drivetrain.runtime.state.state_partitions import SHUFFLE_PARTITIONS
 from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.session.few_calls import (
     answer,
@@ -60,8 +61,6 @@ _ROWS_BITS: Final = 33
 """This many low bits of Spark's `monotonically_increasing_id` are the number of a row in its partition."""
 _ROW_NUMBER: Final = f"(monotonically_increasing_id() & {(1 << _ROWS_BITS) - 1}L)"
 _MUCH: Final = "__much"
-
-SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 _taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
 _partitions: ContextVar[int | None] = ContextVar("partitions", default=None)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from drivetrain.api.operations import Process
-from drivetrain.core.change.scaling_state import MOST_PARTITIONS, ScalingState
+from drivetrain.core.change.scaling_state import MOST_PARTITIONS, ScalingState, no_such_fragment
 from drivetrain.core.figures import show_counted
 from drivetrain.errors import UserError
 from drivetrain.runtime.state.state_partitions import state_bytes, state_partitions
@@ -25,13 +25,7 @@ def named_fragment(plan: Plan, running: Collection[str], name: str) -> Fragment:
     """The fragment of that id, or with that processor, of those that run; raises UserError without one."""
     fragment = next((f for f in plan.fragments if name == f.id or name in f.processors), None)
     if fragment is None or fragment.id not in running:
-        raise UserError(
-            "the application has no such fragment",
-            where=plan.application,
-            expected=f"one of {', '.join(sorted(running))}, or a processor of one",
-            got=name,
-            remedy="drivetrain plan shows the fragments",
-        )
+        raise no_such_fragment(plan.application, running, name)
     return fragment
 
 

@@ -14,7 +14,7 @@ Called by `fragment_query`, `micro_batch_query` and repairs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,6 @@ def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
             f"Spark's offset log has version {version}, Drivetrain expects v1", where=str(path)
         )
     return json.loads(metadata), [None if o == "-" else o for o in offsets]
-
-
-def shuffle_partitions(metadata: Mapping[str, Any]) -> int | None:
-    """How many partitions the shuffles of a batch have, from its metadata; None if it does not tell."""
-    found = metadata.get("conf", {}).get("spark.sql.shuffle.partitions")
-    return None if found is None else int(found)
 
 
 def batch_numbers(directory: Path) -> list[int]:

@@ -155,20 +155,12 @@ class ApplicationScalings:
             try:
                 answer = await member.executor.ask(request, timeout_ms=_CHECKS_MS)
             except AskError as error:
-                raise self._away(fragment, str(error)) from error
+                raise _away(fragment, str(error)) from error
         if isinstance(answer, PrepareFailed):
             raise RefusedChangeError(answer.error)
         if not isinstance(answer, ScalingChecked):
-            raise self._away(fragment, "it is starting")
+            raise _away(fragment, "it is starting")
         return answer.state
-
-    def _away(self, fragment: str, why: str) -> UnavailableError:
-        return UnavailableError(
-            "the fragment that is to be scaled does not run now",
-            where=f"fragment {fragment}",
-            got=why,
-            remedy="try again in a moment",
-        )
 
     def _found(self, message: ScaleFragment, asker: ActorRef, state: ScalingState) -> None:
         if message.only_plans:
@@ -234,3 +226,12 @@ class ApplicationScalings:
 
     def _notice(self, state: ScalingState) -> None:
         self._owner.note(ErrorView("notice", state.in_words))
+
+
+def _away(fragment: str, why: str) -> UnavailableError:
+    return UnavailableError(
+        "the fragment that is to be scaled does not run now",
+        where=f"fragment {fragment}",
+        got=why,
+        remedy="try again in a moment",
+    )

@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.core.change.scaling_state import PlannedScaling, Scaled, ScalingState, planned_scaling
-from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.core.change.scaling_state import (
+    PlannedScaling,
+    Scaled,
+    ScalingState,
+    no_such_fragment,
+    planned_scaling,
+)
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.scalings import Scalings
 from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.runtime.wanted_scaling import WantedScaling, WantedScalingFile
@@ -76,13 +82,7 @@ class StoredScalings:
             raise UnavailableError("the application has not begun", remedy="try again")
         found = name if name in record.fragments else record.fragment_of(name)
         if found is None:
-            raise UserError(
-                "the application has no such fragment",
-                where=record.application,
-                expected=f"one of {', '.join(sorted(record.fragments))}, or a processor of one",
-                got=name,
-                remedy="drivetrain plan shows the fragments",
-            )
+            raise no_such_fragment(record.application, record.fragments, name)
         return found
 
     def begin(self, state: ScalingState) -> None:
