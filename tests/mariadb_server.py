@@ -44,6 +44,7 @@ class MariadbServer:
                     *DIE_WITH_PARENT, _program("mariadbd"), "--no-defaults", f"--datadir={self._data}",
                     f"--port={self.port}", "--bind-address=127.0.0.1",
                     f"--socket={self.directory / 'socket'}", f"--pid-file={self.directory / 'pid'}",
+                    f"--tmpdir={self.directory}",
                     "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--skip-name-resolve",
                     *options,
                 ],
@@ -98,6 +99,8 @@ class MariadbServer:
         done = subprocess.run(
             [
                 _program("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}",
+                # A server that starts removes other servers' temporary tables from the directory it shares.
+                f"--tmpdir={self.directory}",
                 "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
             ],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=self.directory, timeout=120,
