@@ -47,7 +47,7 @@ class Disk(Protocol):
         """Replace the file's content; not durable before `sync`. Raises `DiskFullError`, OSError."""
 
     async def append(self, name: str, data: bytes) -> None:
-        """Add `data` at the end, creating the file; not durable before `sync`. Raises as `write`."""
+        """Add `data` at the end, creating the file; not durable before `sync`. Raises like `write`."""
 
     async def sync(self, name: str) -> None:
         """Make the file's content durable; raises FileNotFoundError, OSError."""

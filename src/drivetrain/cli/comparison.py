@@ -139,7 +139,7 @@ def compared_in_a_cluster(
     *,
     has_checkpoints: bool,
 ) -> Comparison:
-    """Compare a graph with the version in force of an application of a cluster; raises as `compared_with`."""
+    """Compare a graph with the version in force of a cluster's application; raises like `compared_with`."""
     require_states(in_force, options.drops)
     found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
     return _compared(app_id, in_force, new, found)

@@ -194,7 +194,7 @@ class _Members:
 def unpack_upload_or_file(upload: Path, code: Path, file: str) -> bool:
     """Unpack an upload to the directory `code`, if it is a zip; else move it there as `file`. Says which.
 
-    `file` may be FILE.py:NAME. Raises as `unpack_upload`.
+    `file` may be FILE.py:NAME. Raises like `unpack_upload`.
     """
     with open(upload, "rb") as begun:
         is_archive = begun.read(2) == b"PK"

@@ -63,7 +63,7 @@ class LocalWorkers:
         return await self._asked(LocalRequest("add"))
 
     async def remove(self, worker: str) -> LocalAnswer:
-        """End a worker, which hands over what it runs; raises as `add`."""
+        """End a worker, which hands over what it runs; raises like `add`."""
         return await self._asked(LocalRequest("remove", worker))
 
     async def _asked(self, request: LocalRequest) -> LocalAnswer:

@@ -78,9 +78,9 @@ class Services:
             raise only_in_cluster(what, remedy)
 
     async def state_of(self, view: ApplicationView) -> RunDirectory:
-        """The state directory of an application; raises as `kept_state.state_of`."""
+        """The state directory of an application; raises like `kept_state.state_of`."""
         return await (state_of(self.planning, view) if self.runs is None else self.runs.rundir(view))
 
     async def graph_of(self, view: ApplicationView) -> Graph:
-        """The graph of an application with coordinates; raises as `Planning.graph`."""
+        """The graph of an application with coordinates; raises like `Planning.graph`."""
         return await (self.planning.graph(view.spec) if self.runs is None else self.runs.graph(view))

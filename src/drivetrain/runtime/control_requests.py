@@ -167,7 +167,7 @@ def ask_to_scale(rundir: RunDirectory, fragment: str, partitions: int) -> Scalin
 
 
 def ask_planned_scaling(rundir: RunDirectory, fragment: str, partitions: int) -> PlannedScaling:
-    """What the application that runs in `rundir` would do to scale a fragment; raises as `ask_to_scale`."""
+    """What the application that runs in `rundir` would do to scale a fragment; raises like `ask_to_scale`."""
     request = ControlRequest("scale", fragment=fragment, partitions=partitions, dry_run=True)
     planned = ask(rundir, request).planned_scaling
     if planned is None:
@@ -210,7 +210,7 @@ def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscr
 def ask_to_unsubscribe(rundir: RunDirectory, reader: str, source: str | None) -> int:
     """Have the application that runs in `rundir` end subscriptions; returns the version without them.
 
-    Raises as `ask_to_subscribe`.
+    Raises like `ask_to_subscribe`.
     """
     return ask(rundir, ControlRequest("unsubscribe", reader=reader, source=source), _COMPILES_S).number
 
@@ -220,7 +220,7 @@ def ask_to_configure(
 ) -> tuple[ChangedValue, ...]:
     """Have the application that runs in `rundir` use other values of configuration keys; what has changed.
 
-    Raises as `RunningConfig.change`, and UnavailableError as `ask_change`.
+    Raises like `RunningConfig.change`, and UnavailableError as `ask_change`.
     """
     request = ControlRequest("configure", values=dict(values), restored=tuple(restored))
     return ask(rundir, request, ANSWERS_S).configured

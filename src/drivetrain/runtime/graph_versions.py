@@ -239,7 +239,7 @@ class GraphVersions:
         self._ending_file(number).write(msgspec.json.encode(ending))
 
     def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
-        """Record the stages that the change to a version has reached; raises as `note`."""
+        """Record the stages that the change to a version has reached; raises like `note`."""
         self._stages_file(number).write(msgspec.json.encode(stages))
 
     def note_removed(self, number: int, sink: str | None) -> None:
@@ -303,14 +303,14 @@ class GraphVersions:
     # -- proposals -------------------------------------------------------------------------------------
 
     def propose(self, id: str, version: GraphVersion, code: bytes) -> None:
-        """Write a proposed version and its code; `id` is hexadecimal. Raises as `note`."""
+        """Write a proposed version and its code; `id` is hexadecimal. Raises like `note`."""
         self._make()
         with writing("a proposed version", self._directory):
             write_whole(self._directory / f"proposed-{id}.graph", code, synced=False)
             write_whole(self._directory / f"proposed-{id}", msgspec.json.encode(version), synced=False)
 
     def propose_archive(self, id: str, data: bytes) -> None:
-        """Write the archive of a proposed version, whose graph is not made yet. Raises as `note`."""
+        """Write the archive of a proposed version, whose graph is not made yet. Raises like `note`."""
         self._make()
         with writing("a proposed version", self._directory):
             write_whole(self.proposed_archive(id), data, synced=False)

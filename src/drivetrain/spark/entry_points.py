@@ -168,11 +168,12 @@ def compact(
 ) -> Compaction:
     """Join the small files of a table, also while applications write to it; returns what was done.
 
-    `table` is a sink's declaration, of which the table, its catalog and `timeout` count. Files get at most
-    `target_size`, those with three quarters of it stay; `dry_run` changes nothing. `config` determines
-    how an object store is reached. Raises `InputError` when there is no table, `OutputError` when it has
-    features with which it cannot be compacted, `UnavailableError` when other writers come first for longer
-    than the sink's `timeout`. Needs no Spark. `drivetrain compact` does the same.
+    `table` is a sink's declaration, of which only the table, its catalog and `timeout` are used. Files get
+    at most `target_size`; those of at least three quarters of it stay as they are; `dry_run` changes
+    nothing. `config` determines how an object store is reached. Raises `InputError` when there is no table,
+    `OutputError` when it has features with which it cannot be compacted, `UnavailableError` when other
+    writers come first for longer than the sink's `timeout`. Needs no Spark. `drivetrain compact` does the
+    same.
 
     >>> def nightly() -> int:
     ...     return compact(sinks.delta("tables/orders"), target_size="256 MiB").written_files
@@ -196,7 +197,7 @@ def state(application: Application | str, processor: str, config: Config | None 
 
     `application` is an object of this process, with the settings of its runs, or the name or id of an
     application in the configured state directory; it may be running, here or elsewhere.
-    Raises `UserError` when there is no such application, or several of the name.
+    Raises `UserError` when there is no such application, or several of that name.
 
     >>> def at_noon(word: str) -> int:
     ...     return state("wordcount", "counts").get(word, at="2024-01-01T12:00")

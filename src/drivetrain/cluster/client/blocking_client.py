@@ -210,7 +210,7 @@ class BlockingClient:
         even_if_read: bool = False,
         drop_state: Iterable[str] = (),
     ) -> int:
-        """Change an application back to a version (None: the one before); returns and raises as `update`."""
+        """Change an application back to a version (None: the one before); like `update`."""
         wanted = self.versions(app).record.follows if number is None else number
         options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state))
         return self._ended(app, self.begin_rollback(app, wanted, 0, options), timeout)

@@ -127,7 +127,7 @@ class Client(ScalingClient, WaitingClient):
     async def accept(self, submission_id: str, spec: ApplicationSpec) -> str:
         """Submit an application whose code was sent; returns its id.
 
-        Raises as `submit`, and ActorFailedError (`no-code`) when the leader does not have the code.
+        Raises like `submit`, and ActorFailedError (`no-code`) when the leader does not have the code.
         """
         return (await self._ask(Submit(submission_id, spec), Accepted, spec.name)).app_id
 

@@ -117,7 +117,7 @@ class ConsoleLine:
         return answer
 
     def get(self, path: str, query: Mapping[str, str], answer: type[G]) -> G:
-        """The answer to a GET below /api/v1; raises as `call`."""
+        """The answer to a GET below /api/v1; raises like `call`."""
         content = self._request(path, query, None)
         try:
             return msgspec.json.decode(content, type=answer)

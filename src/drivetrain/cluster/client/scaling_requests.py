@@ -55,12 +55,12 @@ class ScalingClient(ChangingClient):
 
 
 async def ask_scaling(view: ApplicationView, fragment: str, partitions: int) -> ScalingState:
-    """Have an application scale a fragment; returns how that stands. Raises as `ask_change`."""
+    """Have an application scale a fragment; returns how that stands. Raises like `ask_change`."""
     return scaling_in(await ask_change(view, ScaleFragment(fragment, partitions), _ANSWERS_MS))
 
 
 async def ask_planned_scaling(view: ApplicationView, fragment: str, partitions: int) -> PlannedScaling:
-    """What an application would do to scale a fragment; raises as `ask_change`."""
+    """What an application would do to scale a fragment; raises like `ask_change`."""
     request = ScaleFragment(fragment, partitions, only_plans=True)
     planned = (await ask_stands(view, request, _ANSWERS_MS)).planned
     if planned is None:

@@ -126,17 +126,17 @@ class ChangingClient(ABC):
         return await ask_change(await self.application(app), request)
 
     async def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
-        """The version that an edit would make; nothing changes. Raises as `update`."""
+        """The version that an edit would make; nothing changes. Raises like `update`."""
         if edit.archive is not None:
             await upload(self.line.ask, edit.archive)
         return await ask_edited(await self.application(app), edit.edit, edit.code, against)
 
     async def give_up_change(self, app: str, number: int) -> ChangeState:
-        """Have an application go back from a version on trial; raises as `update`."""
+        """Have an application go back from a version on trial; raises like `update`."""
         return await ask_change(await self.application(app), GiveUpChange(number))
 
     async def change_state(self, app: str) -> ChangeState:
-        """The version in force, and the change that is under way or was the last; raises as `update`."""
+        """The version in force, and the change that is under way or was the last; raises like `update`."""
         return await change_of(await self.application(app))
 
     async def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
@@ -173,7 +173,7 @@ async def ask_change(view: ApplicationView, request: Message, timeout_ms: int = 
 
 
 async def ask_stands(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeStands:
-    """The whole answer to a request to change; raises as `ask_change`."""
+    """The whole answer to a request to change; raises like `ask_change`."""
     stands = await _ask(view, request, ChangeStands, timeout_ms)
     if stands.error is not None:
         raise error_of_view(stands.error)
@@ -183,7 +183,7 @@ async def ask_stands(view: ApplicationView, request: Message, timeout_ms: int = 
 async def ask_edited(
     view: ApplicationView, edit: GraphEdit, code: ProposedCode | None, against: int
 ) -> GraphVersion:
-    """Ask an application for the version that an edit would make; raises as `ask_change`."""
+    """Ask an application for the version that an edit would make; raises like `ask_change`."""
     request = ChangeGraph(against, code, edit=edit, only_makes=True)
     stands = await ask_stands(view, request)
     if stands.made is None:
@@ -196,7 +196,7 @@ async def ask_edited(
 
 
 async def ask_versions(view: ApplicationView) -> GraphHistory:
-    """The versions of an application, as its application master reads them; raises as `ask_change`."""
+    """The versions of an application, as its application master reads them; raises like `ask_change`."""
     found: dict[int, StoredVersion] = {}
     before: int | None = None
     scalings: tuple[Scaled, ...] = ()
@@ -213,7 +213,7 @@ async def ask_versions(view: ApplicationView) -> GraphHistory:
 
 
 async def change_of(view: ApplicationView) -> ChangeState:
-    """The version in force, and the change that is under way or was the last; raises as `ask_change`."""
+    """The version in force, and the change that is under way or was the last; raises like `ask_change`."""
     return await ask_change(view, GetChange(), _ANSWERS_MS)
 
 

@@ -252,7 +252,7 @@ class SqlDatabase(ABC):
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def looked(self, work: Callable[[SqlSession], Work]) -> Work | None:
-        """The result of `work`, which only reads; None without a database. Raises as `transacted`."""
+        """The result of `work`, which only reads; None without a database. Raises like `transacted`."""
         try:
             with self.look() as session:
                 return None if session is None else work(session)

@@ -195,7 +195,7 @@ class EmbeddedRuns:
         )
 
     async def savepoint(self, app: str, place: Path, timeout: str = "1 min") -> Path:
-        """Have a run write a savepoint; returns the directory. Raises as `drivetrain.savepoint`."""
+        """Have a run write a savepoint; returns the directory. Raises like `drivetrain.savepoint`."""
         timeout_ms, directory = milliseconds(timeout, "timeout"), Path(place).absolute()
         rundir = (await self._look((await self.application(app)).app_id)).rundir
         await self.in_thread(lambda: make_savepoint(rundir, directory, timeout_ms))

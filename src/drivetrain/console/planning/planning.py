@@ -88,7 +88,7 @@ class Planning:
         return graph
 
     async def state_name(self, spec: ApplicationSpec) -> StateName:
-        """What names the state of an application that the cluster has; raises as `graph`."""
+        """What names the state of an application that the cluster has; raises like `graph`."""
         name = (await self._plan(spec)).state
         if name is None:
             raise InternalError("a planning process gave no name of the state", where=spec.name)
@@ -115,7 +115,7 @@ class Planning:
             return outcome
 
     async def prepare(self, asked: PrepareUpload, directory: Path) -> Outcome:
-        """Plan and pack an upload; the archive is in `directory` then. Raises as `drivetrain submit`."""
+        """Plan and pack an upload; the archive is in `directory` then. Raises like `drivetrain submit`."""
         return await self._run(asked, directory)
 
     async def prepare_change(self, asked: PrepareChange, directory: Path) -> PlannedChange:

@@ -150,7 +150,7 @@ class Watch:
                 await asyncio.wait_for(self._bell.wait(), timeout_s)
 
     async def snapshots(self, app: str) -> Snapshots:
-        """An application, of this id or name, as it is now; raises as `Client.application` does."""
+        """An application, of this id or name, as it is now; raises like `Client.application`."""
         view = await self._client.application(app)
         watched = self._watched.get(view.app_id)
         if watched is not None and watched.snapshots is not None and watched.listeners:

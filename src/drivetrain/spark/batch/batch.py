@@ -28,9 +28,9 @@ class Batch:
 
     `offsets` are the end offsets of the fragment's inputs, in the order of `Trunk.inputs`; `watermark_ms` is
     Spark's during the batch; `clock_ms` is the fragment's clock when the batch begins. `planned_ms` is when
-    Spark planned it (monotonic), `query` Spark's query, which has observed the trunk (None: of an engine
-    without observation). `may_have_run` means that Spark may have run the batch before, `final` that no other
-    follows. `whole` asks for all of it to be computed before the first output gets anything.
+    Spark planned it (monotonic), `query` is Spark's query, which has observed the trunk (None for an engine
+    without observation). `may_have_run` means that Spark may have run the batch before, `final` that no
+    other batch follows. `whole` asks for all of it to be computed before the first output gets anything.
     `partitions` is how many partitions Spark's shuffles have in it, None if that is not recorded.
     """
 

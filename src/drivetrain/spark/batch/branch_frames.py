@@ -52,7 +52,8 @@ class BranchNodes:
 
     `nodes` are the processors after the trunk, in topological order; `roots` are the ids that stand for the
     trunk's result, `root` is the node of the first; `channels` are those that the fragment writes.
-    `may_lack` is the size in ms of windows that may lack messages, of a fragment that was added.
+    `may_lack` is the size in ms of windows that may lack messages, in a fragment that was added at run time
+    (None: no window may).
     """
 
     context: CompileContext
@@ -160,7 +161,7 @@ class BranchFrames:
                 self._frames[node.id] = self._made(node)
 
     def _root(self) -> Frame:
-        """The frame of the trunk, at which the branches begin."""
+        """The frame of the trunk, where the branches begin."""
         of, df = self._of, self._batch.df
         if "payload" in df.columns and "late" in df.columns:  # packed by compile.keyed
             self._late = Observation()

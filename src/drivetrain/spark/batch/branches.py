@@ -46,14 +46,15 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 
 def channel_store(plan: Plan, rundir: RunDirectory, fragment: str, id: str) -> ChannelStore:
     """The channel `id`, which a fragment writes."""
-    # Otherwise entries that a channel loses in a power cut are detected, and repaired or left out.
+    # Not durable otherwise: if a power cut loses entries, that is detected, and they are repaired or left
+    # out.
     return ChannelStore(rundir.channel(id), fragment=fragment, durable=plan.delivery == EXACTLY_ONCE)
 
 
 class Branches:
     """Runs the branches of one fragment on batches, in order.
 
-    `sinks` are keyed by processor id, those of other fragments are not used; `stores` are keyed by channel
+    `sinks` are keyed by processor id (those of other fragments are not used); `stores` are keyed by channel
     id, and shared by all versions of the branches of one query; `letters` takes the dead letters.
     """
 
@@ -85,7 +86,7 @@ class Branches:
         `begun` is called before the first output that would write the batch twice if it ran again.
         """
         with self.counts.user.active(), self._planned(batch) as frames:
-            # It may be an id that the final batch of an earlier run had.
+            # An entry may come from the final batch of an earlier run, which had the same id.
             has_entry = any(batch.id <= self.stores[c.id].last_batch() for c in self.channels)
             if batch.may_have_run or batch.whole or has_entry:
                 frames.compute_all()
@@ -105,7 +106,8 @@ class Branches:
             yield frames
 
     def skip(self, batch: Batch) -> tuple[Written, int]:
-        """Run a batch only for Spark's state, with an empty entry in channels; also returns its rows."""
+        """Run a batch only for Spark's state, with an empty entry in channels; also returns its number of
+        rows."""
         rows = self.advance(batch)
         missing = [c.id for c in self.channels if batch.id > self.stores[c.id].last_batch()]
         return Written({id: [] for id in missing}), rows
@@ -155,7 +157,7 @@ class Branches:
                     written = self._write(sink, self._for_sink(frames, node), self.number(batch.id))
                 begun()
                 reached(CrashPoint.AFTER_SINK)
-                # At once: if the batch runs again, a sink that has it reports no rows.
+                # Counted at once: if the batch runs again, a sink that already has it reports no rows.
                 self.counts.add(self.counts.into, node.id, written)
             elif node.operation.ends_stream and not node.operation.is_subscription:
                 frames.log(node)
@@ -183,7 +185,7 @@ class Branches:
     def _count_channels(
         self, frames: BatchFrames, segments: Mapping[str, list[Segment]], counts: Counts
     ) -> None:
-        """Count the messages in a processor's channel as emitted; several channels get the same ones.
+        """Count the messages in a processor's channel as emitted; several channels get the same messages.
 
         Sources report what they emit themselves.
         """
@@ -205,12 +207,12 @@ class Branches:
             self.letters.append(number, segments, NO_CLOCK_MS if last is None else last.clock_ms)
 
     def number(self, batch_id: int) -> int:
-        """The batch's number for outputs, which continue through all lives of the application."""
+        """The batch's number for outputs; these numbers continue through all lives of the application."""
         return self.first_batch + batch_id
 
 
 def _nodes(context: CompileContext, fragment: Fragment) -> list[Node]:
-    """The processors of the branches; while a version hands over, with those that only that one has."""
+    """The processors of the branches, including those that only a version that hands over has."""
     nodes = [context.plan.graph.nodes[id] for id in fragment.branches]
     if context.handing_over is not None:
         old = context.handing_over.context.plan

@@ -1,8 +1,8 @@
 """The clock of one fragment after a batch.
 
-Problem: everything downstream of a fragment, and the application's min clock, depend on one number: no more
-messages are expected below it. It must follow from Spark's records of the batch, so that a repeated batch
-gives the same clock as the first time.
+Problem: everything after a fragment, and the application's clock, depend on one number, below which no more
+messages are expected. It must follow from Spark's records of the batch, so that a repeated batch gives the
+same clock as the first time.
 
 Design: the extent of the batch (offsets of the inputs, the watermark) comes from Spark's own offset log.
 
@@ -79,9 +79,10 @@ class FragmentClock:
 
     @property
     def bound_ms(self) -> int | None:
-        """No message that a fragment without state has processed is later; None: none had a time.
+        """No message that a fragment without state has processed is later; None: no message had a time.
 
-        Messages of its channels count where their producers are. Raises InputError when it is damaged.
+        Messages from its channels are covered by their producers' bounds. Raises InputError for a damaged
+        file.
         """
         return self._bound.bound_ms
 
@@ -264,8 +265,8 @@ class FragmentClock:
         return found
 
     def _carries_clock(self, id: str) -> bool:
-        """Whether an input's log has the clock: a channel, also of another application, or a source's store
-        without event time.
+        """Whether an input's log has the clock: a channel (also one of another application), or the store
+        of a source without event time.
         """
         if id in self.channels:
             return self._reaches_output(self.plan.channel(id).producer)

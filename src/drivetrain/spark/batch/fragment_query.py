@@ -96,11 +96,11 @@ class FragmentQuery:
         self.turn = threading.Lock()
         """Held by a batch while it runs, and by other threads to keep batches from running."""
         self.is_held = False
-        """Whether no batch may begin: others wait for its turn."""
+        """Whether no batch may begin, because other threads wait for the turn."""
         self.checkpoints: CheckpointPart | None = None
-        """Its part in checkpoints of the application; set before it starts."""
+        """Its part in checkpoints of the application; set before the query starts."""
         self.versions: QueryVersions | None = None
-        """The versions of the graph that it runs, of a query that can switch to others; set likewise."""
+        """The versions of the graph, if the query can switch between them; set before it starts."""
         self.replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
         """The last batch that Spark may have run before this query; -1: none."""
         if self.replay_until <= committed(self.checkpoint):
@@ -238,7 +238,7 @@ class FragmentQuery:
         return self.clock.waiting_for
 
     def _ran_without(self, channel: str, batch_id: int) -> bool:
-        """Whether a batch ran with a version that has no such channel, and that was rolled back since then.
+        """Whether a batch ran with a version that has no such channel, and that has been rolled back since.
 
         Its messages went to that version alone.
         """
@@ -255,11 +255,12 @@ class FragmentQuery:
     def _require_batch(
         self, channel: str, store: ChannelStore, batch_id: int, *, has_none: bool = False
     ) -> None:
-        """Raise MessageLossError when a channel lacks a batch's entry; with `has_none` it had no messages."""
+        """Raise MessageLossError when a channel lacks a batch's entry. With `has_none` the batch had no
+        messages, and an empty entry is appended instead."""
         if ChannelBeginning(store.uri).is_open(store, batch_id):
             return
         if has_none or self._ran_without(channel, batch_id):
-            last = store.last()  # an entry, so that nobody looks for what it never had
+            last = store.last()  # an empty entry, so that no reader looks for messages that never existed
             store.append(batch_id, [], NO_CLOCK_MS if last is None else last.clock_ms)
         require_batch(store, batch_id)
 
@@ -276,7 +277,7 @@ class FragmentQuery:
         if not self.trunk.only_at_end:
             is_divided = is_division(self.checkpoint, newest)
             for id, store in self.branches.stores.items():
-                if is_divided:  # what the batch before it wrote may be lost, and must not be hidden
+                if is_divided:  # a loss of the batch before it must not be hidden
                     self._require_batch(id, store, newest - 1)
                 self._require_batch(id, store, newest, has_none=is_divided)
         self.clock.restore(newest)
@@ -317,7 +318,8 @@ class FragmentQuery:
         return (self.checkpoint / "commits" / str(batch_id)).exists()
 
     def released(self) -> int | None:
-        """The sinks' number of the newest batch that Spark does not run again; None: it runs none again."""
+        """The sinks' number of the newest batch that Spark does not run again; None: it does not run any
+        again."""
         if self.branches.context.transactional or self.state is FragmentState.FINISHED:
             return None
         return self.branches.number(self.newest_committed)

@@ -40,7 +40,7 @@ class IdleClock:
     def look(self) -> None:
         """Move the clock, if partitions of a source have become idle and no batch runs.
 
-        Ends the query with `PartitionsChangedError` when a source has more partitions than it knows.
+        Ends the query with `PartitionsChangedError` when a source has more partitions than the query knows.
         """
         query = self._query
         if query.state is not FragmentState.RUNNING or query.clock.waiting_for is None:

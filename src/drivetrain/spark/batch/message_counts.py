@@ -20,10 +20,10 @@ class Counts:
     """Messages that processors emitted (`out`), took (`into`), dropped as late, or dead-lettered.
 
     `skipped` are those older than the replay, at the processor that assigned their timestamp; `lost` those
-    that a source could not read any more and was configured to skip; `not_whole` results of windows that had
-    begun before their fragment. All keyed by processor id. One for each
-    attempt of a fragment; the engine adds to it from the threads of the query. `user` are the application's
-    own accumulators.
+    that a source could not read any more and was configured to skip; `not_whole` results of windows that
+    had begun before their fragment. All are keyed by processor id. Each attempt of a fragment has its own
+    `Counts`; the engine adds to it from the threads of the query. `user` are the application's own
+    accumulators.
     """
 
     out: dict[str, int] = field(default_factory=dict)

@@ -50,7 +50,7 @@ from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark
 
 REPORT_S = 2.0
 HELD_S = 0.01
-"""How often a batch that may not begin yet looks whether it may."""
+"""How often a batch that may not begin yet checks whether it may."""
 
 
 class MicroBatchQuery(FragmentQuery):
@@ -66,7 +66,7 @@ class MicroBatchQuery(FragmentQuery):
         self.changes = VersionChanges(self, self.pipeline)
         self.idle_clock = IdleClock(self)
         self.late: LatePart | None = None
-        """Looks at the late messages of a fragment that can have some; set before it starts."""
+        """Looks at late messages, in a fragment that can have some; set before the query starts."""
         self._begun = False  # whether an output may have part of the running batch
         branches = self.branches
         self._letters = DeadLetterStore(branches.letters, self._keep_letters())
@@ -139,8 +139,8 @@ class MicroBatchQuery(FragmentQuery):
 
     @contextmanager
     def _turn_to_run(self) -> Iterator[None]:
-        """The query's turn, once no change holds batches back: that is looked at with the turn, so that no
-        batch begins after another thread has seen that none runs."""
+        """The query's turn, once no change holds batches back. This is checked while the turn is held, so
+        that no batch begins after another thread has seen that none runs."""
         while True:
             with self.turn:
                 if not self.is_held or self._draining.is_set():
@@ -221,7 +221,7 @@ class MicroBatchQuery(FragmentQuery):
                 self.late.look()
 
     def _is_looked_at(self) -> bool:
-        """Whether the late messages of the last batches were looked at."""
+        """Whether the sampler has finished with the late messages of the last batches."""
         if self.late is None or self._query is None or self._query.of_spark is None or not self.batches:
             return True  # an engine without observation sees no late messages
         return self.late.is_settled(is_reported=self.progress.seen >= self.batch_id)
@@ -246,7 +246,7 @@ class MicroBatchQuery(FragmentQuery):
             self.settled_clock_ms = clock_ms
 
     def _look_at_config(self) -> None:
-        """Take up what was changed of the configuration."""
+        """Apply what has changed in the configuration."""
         self.limit.look()
         self._letters.keep = self._keep_letters()
 

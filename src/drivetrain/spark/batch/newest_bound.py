@@ -47,7 +47,8 @@ class NewestBound:
 
     @property
     def bound_ms(self) -> int | None:
-        """No message had a later timestamp; None: there was none. Raises InputError when it is damaged."""
+        """No message had a later timestamp; None: there was no message. Raises InputError for a damaged
+        file."""
         self._read()
         known = [ms for ms in (self._found_ms, self._seen_ms) if ms is not None]
         return max(known, default=None)

@@ -94,7 +94,7 @@ class BatchPipeline:
     def run_final(self, batch_id: int) -> Counts:
         """Run one more, empty batch, which passes Tasks the final clock and stops them; returns its counts.
 
-        All of it is computed, for its outputs may have it from before a crash: then nothing else would.
+        All of it is computed: if its outputs have it from before a crash, they would not compute it.
         """
         batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True, whole=True)
         written = self._branches.run(batch, ignore_begun)

@@ -45,7 +45,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
 
 OnBatch: TypeAlias = Callable[[DataFrame, int], None]
-"""Runs a batch, given its DataFrame and number, in a thread of the engine's."""
+"""Runs a batch, given its DataFrame and number, in one of the engine's threads."""
 
 
 class RunningQuery(Protocol):
@@ -102,7 +102,8 @@ class BatchFrames(Protocol):
         ...
 
     def letter_segments(self, letters: ChannelStore, number: int, counts: Counts) -> list[Segment]:
-        """Write the dead letters likewise; `number` is the batch's for outputs, `counts` gets how many."""
+        """Write the dead letters likewise. `number` is the batch's number for outputs; how many letters
+        there are is added to `counts`."""
         ...
 
     def counts_emitted(self, id: str) -> bool:
@@ -161,8 +162,8 @@ class QueryEngine(Protocol):
     ) -> tuple[Trunk, CompiledBranches]:
         """The trunk and the branches of a fragment.
 
-        With `aside` for a query in that directory, which does not change the fragment's own. Raises the
-        error of the operator that cannot be run.
+        With `aside` they are for a query in that directory, which does not change the fragment's own
+        directory. Raises the error of the operator that cannot be run.
         """
         ...
 

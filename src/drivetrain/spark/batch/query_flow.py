@@ -165,7 +165,7 @@ class QueryFlow:
     def _note(self, channel: ChannelProgress) -> ChannelProgress:
         unacknowledged = self._book.unacknowledged(channel.channel)
         if unacknowledged is None:
-            # Its producer runs in another process. It knows at most of the entries that were committed here.
+            # Its producer runs in another process. It knows at most the entries that were committed here.
             return msgspec.structs.replace(
                 channel,
                 unacknowledged_rows=channel.lag_rows,

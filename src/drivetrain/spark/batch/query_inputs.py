@@ -83,7 +83,7 @@ class QueryInputs:
 
     @property
     def are_read(self) -> bool:
-        """Whether that holds for all inputs."""
+        """Whether `has_read_all` holds for all inputs."""
         return all(self.has_read_all(id) for id in self._trunk.inputs if id is not None)
 
     def taken(self, after: Sequence[str | None]) -> dict[str, int]:
@@ -101,7 +101,7 @@ class QueryInputs:
         return found
 
     def bytes_of(self, taken: Mapping[str, int]) -> int:
-        """About how many bytes that is: an estimate for sources that count messages."""
+        """About how many bytes `taken` stands for: an estimate for sources that count messages."""
         sources = self._trunk.sources
         counted = {id for id in taken if id not in self.logs and sources[id].unit == "rows"}
         return sum(n * (MESSAGE_BYTES if id in counted else 1) for id, n in taken.items())

@@ -63,7 +63,7 @@ class QueryProgress:
         self.notes: list[Callable[[ChannelProgress], ChannelProgress]] = []
         """Each adds its own figures to the record of an input channel."""
         self.on_taken: Callable[[str, str | None, str | None, int], None] | None = None
-        """Called for each committed batch with the messages taken of a channel: id, offsets, messages."""
+        """Called for each committed batch and channel, with what the batch took: id, offsets, messages."""
         self.blocked_by: str | None = None
         """The subscriber whose full window the fragment waits for."""
         self.newest_ms: int | None = None

@@ -138,7 +138,7 @@ class QueryVersions:
         self._record.note_free(batch_id)
 
     def not_begun(self, batch_id: int) -> None:
-        """A batch was not begun by this query; if it was not by an earlier one, any version may run it."""
+        """This query has not begun a batch; any version may run it, unless an earlier query has begun it."""
         if not self.is_bound(batch_id):
             self._record.note_free(batch_id)
 

@@ -5,7 +5,7 @@ run again; but a batch that had not written to any output yet, because the appli
 before its first output, must not be lost because of this rule.
 
 Design: a small file in the fragment's directory. It names the batch that is known not to have begun. It is
-written when a batch ends with an error of ours before its first output, and withdrawn before that batch runs
+written when a batch ends with an error before its first output, and withdrawn before that batch runs
 again. All other batches that Spark runs again are left out: they update the state, but their results go to no
 output and are counted here.
 

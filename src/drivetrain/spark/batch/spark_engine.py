@@ -33,8 +33,8 @@ from drivetrain.spark.state.empty_state import empty_state
 class SparkQuery:
     """A streaming query of Spark as a `RunningQuery`.
 
-    Java is asked little: each call takes time from the batches. That the query runs is known without a call,
-    since a thread waits in Java for its end.
+    It makes few calls into Java, since each takes time from the batches. Whether the query runs is known
+    without a call: a thread waits in Java for its end.
     """
 
     def __init__(self, query: StreamingQuery) -> None:
@@ -88,7 +88,7 @@ class SparkQuery:
         self.of_spark.stop()
 
     def _wait_for_end(self) -> None:
-        with suppress(Exception):  # of the query, or of a lost Java: `is_active` asks, and gets it
+        with suppress(Exception):  # the query's, or Java is gone: `is_active` asks, and gets it
             self.of_spark.awaitTermination()
 
 

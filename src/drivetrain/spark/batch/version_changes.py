@@ -90,7 +90,7 @@ class VersionChanges:
         """Record which versions may run a batch that has ended without a commit.
 
         One that was stopped midway, or whose input was lost, is like one that a crash interrupted: outputs
-        may have it already, and its code is not to be corrected.
+        may have it already, and no other version is needed to run it.
         """
         versions = self._query.versions
         if versions is None:

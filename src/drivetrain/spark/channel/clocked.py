@@ -1,8 +1,8 @@
 """Make Spark's event time follow Drivetrain's clock.
 
-Problem: Spark derives a watermark from the largest timestamp that a query has read. Downstream of another
-query, such a watermark fires windows too early or too late; with an idle or finished source, it never fires
-them.
+Problem: Spark derives a watermark from the largest timestamp that a query has read. In a query after
+another one, such a watermark fires windows too early or too late; with an idle or finished source, it never
+fires them.
 
 Design: punctuation rows carry the clock through the query's one `withWatermark`, and are filtered
 out right after it.
@@ -27,7 +27,7 @@ Invariants:
    `data_moves_clock`, the largest timestamp minus the disorder.
 3. No punctuation row leaves these functions.
 
-Called by: the engine, when it compiles a fragment's inputs.
+Called when a fragment's inputs are compiled.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class IngestLimits:
     """When an entry is written, and when the source must wait.
 
     An entry is written at `rows` rows or about `bytes` bytes, or `wait_ms` after the last one. `unread_bytes`
-    bounds the bytes that are stored and not read. `idle_ms`: with arrival time, the clock moves on after so
+    bounds the bytes that are stored and not read. `idle_ms`: with arrival time, the clock advances after so
     long without a row.
     """
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class RowBatches:
     """Converts rows of `schema` (Arrow, without `__ts`), with timestamps from `event_time_ms`.
 
-    A row is a mapping, a tuple or list, or with a single column the bare value. `where` names the
+    A row is a mapping, a tuple or list, or, with a single column, the bare value. `where` names the
     source in errors.
     """
 
@@ -58,7 +58,8 @@ class RowBatches:
                 self._batch(rows[index : index + 1])
             except Exception as error:  # noqa: BLE001 - reported with the row that caused it
                 return index, self._bad_row(rows[index], before + index + 1, error)
-        # Each row converts alone but not with the first: a mixture of mappings and sequences.
+        # Each row can be converted alone, but not together with the first: a mixture of mappings and
+        # sequences.
         kind = type(rows[0])
         index = next((index for index, row in enumerate(rows) if type(row) is not kind), 0)
         mixed = TypeError(f"a {type(rows[index]).__name__} among rows that begin with a {kind.__name__}")

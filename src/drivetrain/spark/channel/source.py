@@ -4,8 +4,9 @@ Problem: a subscriber must get each entry's messages exactly once and in batches
 a checkpoint's barrier, and must learn the producer's clock even when no messages come.
 
 Design: the offset is a position in the log, with the clock there: `{"entry": n, "clock": ms, "life": k}`.
-Spark's driver asks one of our processes how far the next batch may go; tasks then map segment files and
-pass Arrow batches to Spark. Each batch ends in one punctuation row that carries the clock of its last entry.
+Spark's driver asks one of Drivetrain's processes how far the next batch may go; tasks then map segment
+files and pass Arrow batches to Spark. Each batch ends in one punctuation row that carries the clock of its
+last entry.
 
 After a restart Spark knows the watermark of the query but not the clock of each input. An input that stays
 silent, because it is idle or has ended, would hold the others back for good. So a reader that finds nothing
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASK_BYTES = 256 << 10
-"""A batch is read with one more task per this many bytes, up to the option `tasks`."""
+"""A batch is read with one task per this many bytes, up to the option `tasks`."""
 
 
 @dataclass
@@ -169,7 +170,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if reached > position:
             if self._is_outside:
                 OutsideReader(self._log()).plan(reached)
-                self._log().forget(before=reached)  # some may have been dropped before they were planned
+                self._log().forget(before=reached)  # entries may have been dropped before they were planned
             return {"entry": reached, "clock": self._log().entry(reached - 1).clock_ms, "life": start["life"]}
         if has_repeated or start["clock"] == NO_CLOCK_MS:
             return start
@@ -333,7 +334,8 @@ def _mismatch(batch: Any, field: Any, segment: Segment) -> InputError:
 
 
 def _shares(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
-    """Give the largest first to the least loaded: 1 to `tasks` shares, none empty if there are segments.
+    """Give the largest segment to the smallest share: 1 to `tasks` shares, none empty if there are
+    segments.
 
     A Python task costs some 20 ms before it reads a byte, so one task reads a small batch.
     """

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 SHIFT_MS: Final = -NO_CLOCK_MS
 END_WATERMARK_MS: Final = LAST_MS + SHIFT_MS + 10_000 * 366 * 86_400_000
-"""The watermark of the final clock: ten thousand years beyond, which leaves space for any lateness."""
+"""The watermark of the final clock: ten thousand years after the last timestamp, which leaves space for any
+lateness."""
 
 _CYCLE_MS: Final = 146_097 * 86_400_000  # of the calendar: 400 years
 _REPORTED: Final = re.compile(r"\+?(\d{4,})(-.*)")
@@ -67,7 +68,7 @@ def on_watermark_scale(timestamp: Column, later_us: int = 0) -> Column:
 
 
 def moving_watermark(timestamp: Column) -> Column:
-    """By how far a timestamp column moves the watermark: not at all if it means "no end"."""
+    """How far a timestamp column moves the watermark: not at all if the timestamp means "no end"."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     micros = F.unix_micros(timestamp)

@@ -5,7 +5,8 @@ back. A snapshot must be of a committed batch, before anything of the next has r
 
 Design: batches run while they hold the query's `turn`. A thread that takes the turn and waits until the last
 batch is in Spark's commit log is between two batches: Spark may have planned the next, whose run waits for
-the turn. A batch that was planned before a crash and not committed runs first: outputs may already have it.
+the turn. A batch that was planned before a crash and not committed runs before any snapshot: outputs may
+already have it.
 
 Invariants:
 

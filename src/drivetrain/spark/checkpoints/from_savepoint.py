@@ -72,7 +72,7 @@ def opened_savepoint(
     replay_from_ms: int | None,
     copies: CopiedCheckpoints | None = None,
 ) -> Iterator[OpenedSavepoint | None]:
-    """The verified savepoint at a place, or None without a place; one in an object store is here meanwhile.
+    """The verified savepoint at a place, copied here from an object store if need be; None without a place.
 
     Without a place and without a state here, it is the newest of `copies`. Raises an error if the application
     cannot start from it.
@@ -139,11 +139,11 @@ class OpenedSavepoint:
                 expected=_difference(known, shape, "is in the savepoint only"),
                 got=_difference(shape, known, "is in the application only"),
                 remedy="processors without a state and sinks may be changed; the sources of a stateful "
-                "processor, its event times and itself must be unchanged",
+                "processor, its event times and the processor itself must be unchanged",
             )
 
     def notice(self, spark_partitions: int) -> str:
-        """A notice for the user: where the application starts from, and what cannot change."""
+        """A notice for the user: what the application starts from, and what cannot change."""
         saved = self.manifest
         what = "savepoint" if self._copied_by is None else "copy of the newest checkpoint at"
         text = (
@@ -162,7 +162,7 @@ class OpenedSavepoint:
         return self.manifest.life.elsewhere() if self._copied_by is None else self.manifest.life
 
     def drop_later(self, sinks: Mapping[str, SinkWriter]) -> None:
-        """Drop batches that the application prepared in these sinks and that run again."""
+        """Drop batches that the saved application prepared in these sinks, and that this one runs again."""
         fragments = self.manifest.record.fragments.values()
         published = {} if self._copied_by is None else {k: v for f in fragments for k, v in f.sinks.items()}
         for id, sink in sinks.items():
@@ -195,7 +195,7 @@ class OpenedSavepoint:
                 store.record_position(fragment.id, entry.number + 1)
             for id, position in positions_in(snapshot.sources).items():
                 ChannelStore(rundir.store(id)).record_position(fragment.id, position)
-            if snapshot.batch_id >= 0:  # the others have nothing yet that could be lost
+            if snapshot.batch_id >= 0:  # the other fragments have nothing yet that could be lost
                 files.note_life(fragment.id, _LIFE)
         if saved.clock_ms is not None:
             ClockFile(rundir.home / "clock").write(saved.clock_ms)

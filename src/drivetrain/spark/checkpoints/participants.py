@@ -118,4 +118,4 @@ def _to_nobody(fragment: str, input: str, command: Command) -> None:
 
 
 def _to_no_coordinator(event: ParticipantEvent) -> None:
-    """Until there is a coordinator, events are dropped: it asks again."""
+    """Until there is a coordinator, events are dropped: it will ask again."""

@@ -8,7 +8,7 @@ newest record. If one has not, all go back to the record, in a new life: the
 coordinator's transaction is persisted with that life first. Then, fragment by fragment along the graph, its
 directory is replaced by the snapshot, its output channels are cut at the record's positions, the batches that
 its sinks prepared after it are dropped, and last the fragment's life is noted. Without a record all
-start from the beginning: nothing has been published then.
+fragments start from the beginning: nothing has been published then.
 
 What if we die here: the next start finds fragments whose life is older than the transaction's, and continues.
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 DAMAGED: Final = "damaged"
 """The marker file of a fragment's directory whose content cannot be used."""
 ANEW: Final = "anew"
-"""The marker file of a fragment that starts without state to lose, until it takes part again."""
+"""The marker file of a fragment that has no state to lose yet, until it takes part in checkpoints again."""
 
 
 def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> str | None:

@@ -13,7 +13,7 @@ results are cached.
 Invariants:
 
 1. Not more than `concurrency` calls run at a time.
-2. Every message has one outcome, unless a failure ends the batch: then one message at least has `Failed`.
+2. Every message has one outcome, unless a failure ends the batch: then at least one message has `Failed`.
 
 Called by `python_stage` in Spark's workers.
 """
@@ -34,7 +34,7 @@ from drivetrain.api.operations import Calls
 CACHED: Final = 10_000
 """How many results of a processor a process keeps at most."""
 MOST_CACHES: Final = 16
-"""For how many processors a process keeps results: those that have ended make room."""
+"""For how many processors a process keeps results: the results of processors that have ended make room."""
 
 Function = Callable[[Any], Awaitable[Any]]
 
@@ -57,7 +57,7 @@ class ResultCache:
         return len(self._results)
 
     def get(self, key: Any, now_s: float) -> tuple[Any] | None:
-        """The result for a key, in a tuple; None if there is none that is young enough."""
+        """The result for a key, in a tuple; None if there is no recent enough one."""
         known = self._results.get(key)
         return (known[1],) if known is not None and now_s < known[0] else None
 
@@ -72,7 +72,7 @@ class ResultCache:
 _loops: Final[dict[int, asyncio.AbstractEventLoop]] = {}
 """The event loop of this process: a forked one needs its own."""
 _caches: Final[dict[str, ResultCache]] = {}
-"""The results of each processor in this process, by `Calls.cache`; that of the last use is the last."""
+"""The results of each processor in this process, by `Calls.cache`; the one used last comes last."""
 
 
 def call_all(fn: Function, messages: list[Any], calls: Calls, *, stops: bool) -> dict[int, Any]:
@@ -128,7 +128,8 @@ class _Batch:
         return self._outcomes
 
     def _not_cached(self, cache: ResultCache) -> Iterator[tuple[Any, list[int]]]:
-        """The positions of equal messages without a cached result, with their key; the others get theirs."""
+        """The positions of equal messages without a cached result, with their key; all others get the
+        cached result."""
         places: dict[Any, list[int]] = {}
         for at, message in enumerate(self._messages):
             key = _key(message)
@@ -165,7 +166,7 @@ class _Batch:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
                 failure: Exception = RuntimeError("the function was cancelled from within")
-            except Exception as error:  # noqa: BLE001 - any error of the user's function is reported as theirs
+            except Exception as error:  # noqa: BLE001 - any error of the user's function is reported as such
                 failure = _late(calls) if limit.expired() else error
             if attempt == calls.retries:
                 return Failed(failure)

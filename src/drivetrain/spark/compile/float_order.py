@@ -1,10 +1,10 @@
-"""Floats as whole numbers in Spark's order, in which NaN is larger than any other.
+"""Floats as whole numbers in Spark's order, in which NaN is larger than any other number.
 
 Problem: Arrow's max ignores NaN, as its min does; Spark's max of a column with NaN is NaN, and its min is
 the smallest number.
 
 Design: the bits of a float, read as a whole number, are in the order of the floats if those of negative ones
-are inverted. All NaN become one, whose bits are above those of infinity.
+are inverted. All NaNs become one, whose bits are above those of infinity.
 
 Called by `persistent_packs`.
 """

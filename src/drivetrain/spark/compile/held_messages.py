@@ -33,7 +33,7 @@ _AS_RETURNED: Final = object()
 
 
 class Held:
-    """The messages of one batch; `rows` is None while message i is of row i, or rows are not needed."""
+    """The messages of one batch; `rows` is None while message i comes from row i, or rows are not needed."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
         self.rows: list[int] | None = None

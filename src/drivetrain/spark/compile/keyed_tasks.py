@@ -3,10 +3,10 @@
 Messages are packed by bucket before the shuffle, as for persistent Tasks (`persistent_packs`). A bucket is
 one Spark group, and its state one value of bytes (`core.state.key_states`).
 
-A Task that takes messages as they come gets the timers that the clock has reached first, and then the batch's
-messages. One that takes them in order gets the messages and timers that the clock has passed, in the order of
-their times: timers before messages of the same time, messages of one key and one time in the order of their
-content. Other messages are held. So its results do not depend on the order of arrival, or on batches.
+A Task that takes messages as they come first gets the timers that the clock has reached, then the batch's
+messages. One that takes them in order gets the messages and timers that the clock has passed, in the order
+of their times: timers before messages of the same time, messages of one key and one time in the order of
+their content. Other messages are held. So its results do not depend on the order of arrival, or on batches.
 
 Called by `operators`, and through Spark.
 """
@@ -147,7 +147,8 @@ class _Batch:
         return [((), value, us) for value, us in zip(self._out, self._at_us, strict=True)]
 
     def run(self, entries: list[Any]) -> None:
-        """Take messages, `(key, times in µs, messages)`, and call timers, as the Task wants them."""
+        """Take messages, `(key, times in µs, messages)`, and call timers, in the order that the Task
+        declares."""
         if self._declared.in_order:
             self._hold(entries)
             self._call_due()
@@ -158,7 +159,7 @@ class _Batch:
         for key, stamps, messages in entries:
             for ts_us, message in zip(repeat(0) if stamps is None else stamps, messages, strict=False):
                 self._call_next(key, ts_us, message, max(ts_us, self._clock_ms * 1000))
-        # Those that were set for a time which the clock has reached already.
+        # Timers that were set for a time which the clock has already reached.
         self._reached_ms = hook_stamp_ms(self._clock_ms)
         self._call_timers(ended_by(self._clock_ms))
         self._expire()
@@ -177,7 +178,7 @@ class _Batch:
                     self._states.held.append((ts_us, key, cloudpickle.dumps(message)))
 
     def _call_due(self) -> None:
-        """Call the messages and timers that the clock has passed, in the order of their times."""
+        """Call the hooks of messages and timers that the clock has passed, in the order of their times."""
         until_us = ended_by(self._clock_ms) * 1000
         due = [held for held in self._states.held if held[0] < until_us]
         self._states.held = [held for held in self._states.held if held[0] >= until_us]
@@ -194,7 +195,7 @@ class _Batch:
         self._place.key = None
 
     def _call_timers(self, until_ms: int, *, can_set: bool = False) -> None:
-        """Call the timers up to a time; their results are not older than what was called before."""
+        """Call the timers up to a time; their results are not older than those of earlier calls."""
         self._place.takes_timers = can_set or self._clock_ms < FINAL_CLOCK_MS
         while (timer := self._states.timers.take(until_ms)) is not None:
             at_ms, key = timer

@@ -29,7 +29,9 @@ def window_of(node: Node) -> Window:
     window = node.operation.grouping_window
     if window is None:
         raise GraphError(
-            "only the results of a window have late messages", where=str(node), remedy="ask a windowed stream"
+            "only the results of a window have late messages",
+            where=str(node),
+            remedy="use a windowed stream",
         )
     return window
 

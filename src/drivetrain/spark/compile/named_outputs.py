@@ -4,7 +4,7 @@ The problem: a Task runs once for each message, but some of its results go to ot
 ones, with other columns. The design: the Task's DataFrame has the columns of its main output, and one more,
 `__output`: a struct with a field for each named output, itself a struct of that output's columns. In a row
 with a main result `__output` is null; in a row with a result for a named output that field alone is set, and
-the main columns are null. `divided` takes such rows off where the frame is used, `named_output` reads them.
+the main columns are null. `divided` removes such rows where the frame is used, `named_output` reads them.
 
 Invariants:
 
@@ -200,5 +200,5 @@ def _arrow_table(made: Any, columns: StructType, operator: str, *, timed: bool) 
 
 
 def refusal(what: str, operator: str) -> Exception:
-    """The error of a Task that does what it may not, in the form that reaches the driver."""
+    """The error of a Task that does something forbidden, in the form that reaches the driver."""
     return embedded(OperatorError(what, operator=operator, message=None, user_traceback=""))

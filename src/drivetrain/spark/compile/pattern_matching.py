@@ -2,12 +2,12 @@
 
 Problem: Spark SQL has no MATCH_RECOGNIZE, and what matches must not depend on batches or disorder.
 
-Design: Spark evaluates the conditions that are columns, as one number of bits for each message. Messages are
-packed by bucket of their keys, as Arrow (see `deduplication`), and wait in the state of the bucket until the
-clock has passed them. They are then taken in the order of their times (`core.state.pattern_matches`),
-messages of one key and one time in the order of their content. The state has the messages of partial
-matches, too; results are columns of these, so Python objects are created only for conditions that are
-functions.
+Design: Spark evaluates the conditions that are columns, as the bits of one number for each message.
+Messages are packed by bucket of their keys, as Arrow (see `deduplication`), and wait in the state of the
+bucket until the clock has passed them. They are then taken in the order of their times
+(`core.state.pattern_matches`), messages of one key and one time in the order of their content. The state
+has the messages of partial matches, too; results are columns of these, so Python objects are created only
+for conditions that are functions.
 
 Called by `operators`, and through Spark.
 """
@@ -104,7 +104,7 @@ def _quoted(name: str) -> SparkColumn:
 
 
 def pattern_of(operation: MatchPattern) -> Pattern:
-    """The pattern of an operation, with the numbers of its parts as those of the conditions."""
+    """The pattern of an operation; the number of a step is that of its condition."""
     steps: list[Step] = []
     without: list[int] = []
     for number, part in enumerate(operation.parts):
@@ -123,7 +123,7 @@ class MatchFunction(BucketFunction):
 
     operation: MatchPattern
     columns: tuple[str, ...]
-    """The columns of messages, which the steps of a match have."""
+    """The columns of a message, as the steps of a match have them."""
     message: type | None
     operator: str
 

@@ -209,7 +209,7 @@ class _BucketBatch:
             for span, key in list(self.states.changed):
                 self.running.timer_key = key
                 self._call("on_change", stamp_ms, decoded_key(key), self._value(self.states.get(key, span)))
-        self._call_timers(stamp_ms)  # those that were set for a time which the clock has reached already
+        self._call_timers(stamp_ms)  # timers that were set for a time which the clock has already reached
         if self.handles_clock and known_clock(self.clock_ms) is not None:
             self._call("on_clock", stamp_ms, self.clock_ms)
         if self.clock_ms >= FINAL_CLOCK_MS:

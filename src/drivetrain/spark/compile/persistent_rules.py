@@ -36,7 +36,7 @@ def rules_of(operation: Process) -> StateRules[Any]:
 
 @dataclass(frozen=True)
 class _Migration:
-    """Calls a Task's `migrate` with a state of an older version, or with its bytes if they were coded."""
+    """Calls a Task's `migrate` with a state of an older version, or with its bytes if a codec encoded it."""
 
     migrate: Callable[[int, Any], Any]
 
@@ -47,8 +47,8 @@ class _Migration:
 class PlainCodec:
     """The codec of states without a codec of their own.
 
-    Numbers and text become msgpack, other plain data plain pickles, which are smaller and faster than the
-    pickles for everything else, which include the application's own classes.
+    Numbers and text become msgpack, other plain data becomes a plain pickle. Everything else becomes a
+    larger and slower pickle, which includes the application's own classes.
     """
 
     def encode(self, state: Any) -> bytes:

@@ -110,7 +110,7 @@ class PythonStage:
 
     @property
     def _carried(self) -> list[str]:
-        """The columns of Drivetrain's that leave with the message from the same row."""
+        """Drivetrain's own columns that leave with the message from the same row."""
         return [*([TS] if self.timed else []), *([PART] if self.parted else [])]
 
     def _run(self, batch: pa.RecordBatch) -> pa.RecordBatch:

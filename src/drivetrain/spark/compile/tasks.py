@@ -302,7 +302,7 @@ def _on_batch(task: Any, batch: pa.RecordBatch) -> Iterable[Any] | None:
 
 
 def _attributes(task: Task[Any, Any]) -> dict[str, tuple[Any, int | None]]:
-    """A cheap picture of a task's attributes: the objects themselves, and the lengths of containers.
+    """A cheap record of a task's attributes: the objects themselves, and the lengths of containers.
 
     It keeps the objects alive: otherwise a new object could get the id of a deleted one.
     """

@@ -26,14 +26,15 @@ class TimersOfKey(ABC):
         self._task: Final = kind.__name__
         self._has_hook: Final = kind.on_timer is not base.on_timer
         self.takes_timers = True
-        """False while the timers of an input that has ended are called: no clock would reach others."""
+        """False while the timers of an input that has ended are called: no clock would reach new ones."""
 
     @abstractmethod
     def key_of_timers(self) -> bytes:
         """The key whose timers can be set; raises RuntimeError outside of hooks of one key."""
 
     def set_timer(self, at_ms: int) -> None:
-        """Set a timer of the current key; raises RuntimeError if there is none, ValueError for no time."""
+        """Set a timer of the current key; raises RuntimeError if there is none, ValueError for an invalid
+        time."""
         key = self.key_of_timers()
         if not self._has_hook:
             raise RuntimeError(f"{self._task} has no on_timer, which a timer calls")

@@ -47,7 +47,7 @@ _SPARK_JOINS = {"inner": "inner", "left": "leftOuter", "right": "rightOuter", "f
 _WINDOW = "__window"
 _AFTER = "__after"
 _LATER_US = 1
-"""Spark drops a message with the watermark's timestamp as late; a message at the clock is in time."""
+"""Spark drops a message with the watermark's timestamp as late; a message at the clock is on time."""
 BEFORE = "__before"
 """The clock (ms) before a message's batch: windows that end by then have fired."""
 GLOBAL_END_MS = FINAL_CLOCK_MS - 1000
@@ -179,7 +179,7 @@ def _windowed(df: DataFrame, window: Window, names: list[str]) -> GroupedData:
 
 
 def _window_of(window: Window, timestamp: str) -> SparkColumn:
-    """The window of a timestamp column, with the same bounds on the watermark's scale as on ours."""
+    """The window of a timestamp column, with the same bounds on the watermark's scale as on Drivetrain's."""
     first_ms = SHIFT_MS % window.step_ms if timestamp == _AT else 0
     lengths = [f"{ms} milliseconds" for ms in (window.size_ms, window.step_ms, first_ms)]
     return F.window(timestamp, *lengths)
@@ -216,7 +216,7 @@ def _window_column(window: Window, has_keys: bool) -> list[object]:
 
 
 def _result(df: DataFrame, window: Window, shift_ms: int, keys: list[str], values: list[str]) -> DataFrame:
-    """The results of windows whose bounds are `shift_ms` later than on our scale."""
+    """The results of windows whose bounds are `shift_ms` later than on Drivetrain's scale."""
     # Rebuilt from numbers, the columns are no longer Spark's event time, so the next stateful operator has
     # only one event time column.
     later_us = shift_ms * 1000 + (_LATER_US if window.kind == "session" else 0)

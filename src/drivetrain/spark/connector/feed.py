@@ -41,11 +41,11 @@ class Feed(ABC):
     def close(self) -> None:
         """Make a blocked read return, if possible; the iterator may then end or raise."""
 
-    def acknowledge(self, stored: int) -> None:  # noqa: B027 - most feeds have nobody to tell
+    def acknowledge(self, stored: int) -> None:  # noqa: B027 - most feeds do not acknowledge
         """The first `stored` rows, counted with those that `open` skipped, are stored durably.
 
         Called in the thread that stores rows, often, also with the same number again.
         """
 
-    def release(self) -> None:  # noqa: B027 - most feeds have released all by then
+    def release(self) -> None:  # noqa: B027 - most feeds have released everything by then
         """Give up what the feed still holds: no row will be read or stored any more."""

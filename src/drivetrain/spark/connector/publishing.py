@@ -20,7 +20,7 @@ Invariants:
 1. Nothing after `last` is shown.
 2. When `publish_transaction` returns, everything up to `last` is shown, except in sinks that others own.
 
-Called by the engine, at COMMIT and at a restore; `Rolling` between batches.
+Called by the engine, at COMMIT and at a restore; `RollingSinks` is called between batches.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def publish_prepared(sinks: Mapping[str, SinkWriter]) -> None:
 
 
 def finish_rolling(sinks: Iterable[SinkWriter]) -> None:
-    """Show everything that waits in sinks which get no batch any more."""
+    """Show everything that waits in sinks that get no more batches."""
     for sink in sinks:
         if isinstance(sink, RollingSinkWriter):
             sink.roll(ends=True)

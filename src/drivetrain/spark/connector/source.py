@@ -64,9 +64,10 @@ class SourceContext:
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_batch_rows: int | None = None
     limit_path: str | None = None
-    """The file with the share of that which the next batch may take; see `spark.measure.batch_limit`."""
+    """The file with the share of these limits that the next batch may take; see
+    `spark.measure.batch_limit`."""
     spark_log: str | None = None
-    """Where Spark keeps its own log of the files taken, if it is to read them: in the query's checkpoint."""
+    """Where Spark keeps its own log of the files taken, if Spark reads them: in the query's checkpoint."""
     kafka_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of Kafka's clients for all sources, from the configuration; may contain secrets."""
     stores: StoreSettings = field(default_factory=StoreSettings)
@@ -135,7 +136,7 @@ class OpenedSource(ABC):
     def ran(self, before: str | None, offset: str | None, newest: Newest | None) -> None:  # noqa: B027 - optional
         """Note a batch that ran and is not committed yet.
 
-        It goes from the end offset of the last batch, `before`, to `offset`; `newest` has the largest
+        It goes from the end offset of the batch before, `before`, to `offset`; `newest` has the largest
         timestamps of its messages (None: unknown).
         """
 

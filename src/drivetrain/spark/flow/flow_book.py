@@ -12,8 +12,8 @@ clock; the wall clock only gives the age of entries that an earlier process stor
 Invariants:
 
 1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much.
-   Channels that have ended are exempt, and those whose subscriber has left or has ended, or has not caught up
-   yet since it began with messages from before the channel.
+   Exempt are channels that have ended, and those whose subscriber has left, has ended, or is still catching
+   up with messages from before the channel.
 2. A waiting thread returns as soon as it is asked to give up.
 3. An end of a channel is that of the fragment's newest attempt: it is replaced when a query starts.
 
@@ -87,7 +87,7 @@ class _Producing:
     """Whether the subscriber has yet to read messages from before the channel: the producer does not wait."""
     blocked_s: float | None = None
     blocked_before_s: float = 0.0
-    """How long it was blocked the last time."""
+    """How long it was blocked before, all waits together."""
 
     def go_on(self, now_s: float) -> None:
         """A batch does not have to wait for it any more."""
@@ -199,7 +199,7 @@ class FlowBook:
             self._news.notify_all()
 
     def is_left(self, channel: str) -> None:
-        """The subscriber of a channel is gone, or is about to go: its producer waits for it no more."""
+        """The subscriber of a channel is gone, or is about to go: its producer no longer waits for it."""
         with self._news:
             end = self._producing.get(channel)
             if end is not None:
@@ -226,7 +226,7 @@ class FlowBook:
         blocked_by(None)
 
     def full(self, channels: Iterable[str]) -> str | None:
-        """The first subscriber that a batch must wait for; None: it may begin. Raises as `wait_room`."""
+        """The first subscriber that a batch must wait for; None: it may begin. Raises like `wait_room`."""
         found = None
         with self._news:
             for id in channels:
@@ -278,7 +278,7 @@ class FlowBook:
             where=f"channel {end.channel.id} of fragment {end.channel.producer_fragment}",
             expected=" and ".join(limits),
             got=f"{excess}; unread: {messages} messages, {size} bytes in {entries} batches",
-            remedy="see why that fragment is slow or does not run; raise channel.max-bytes or "
+            remedy="find out why that fragment is slow or does not run; raise channel.max-bytes or "
             'channel.max-age, or set channel.when-full to "block"',
         )
 

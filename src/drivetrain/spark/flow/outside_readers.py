@@ -38,7 +38,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
-"""How often a batch that waits for another application looks again."""
+"""How often a batch that waits for another application checks again."""
 
 
 class _Outside:
@@ -64,7 +64,7 @@ class _Outside:
                 entry = self.store.entry(number)
                 stored_ms = self.store.stored_ms(number)
             except (MessageLossError, TrimmedError, FileNotFoundError):
-                self.room.added(0, 0, 0)  # it is repaired, or was passed
+                self.room.added(0, 0, 0)  # it is still to be repaired, or was trimmed meanwhile
                 continue
             self.room.added(entry.rows, entry.bytes, stored_ms)
             self.clock_ms = known_clock(entry.clock_ms)
@@ -127,7 +127,8 @@ class OutsideReaders:
         return id in self._of
 
     def wait_room(self, given_up: Callable[[], bool], blocked_by: Callable[[str | None], None]) -> None:
-        """Wait until a batch may begin, or `given_up()`; `blocked_by` gets the reader that it waits for."""
+        """Wait until a batch may begin, or `given_up()` is true; `blocked_by` gets the reader that it waits
+        for."""
         is_reported = False
         while (full := self._full()) is not None and not given_up():
             blocked_by(full)

@@ -4,7 +4,7 @@ Problem: when a batch takes long, one of its steps is the cause, and the steps a
 connectors. Each must be measured without being counted in the step around it as well.
 
 Design: `spending` opens a span of a phase; a span within it stops the one around it, so that every moment
-belongs to the innermost. The stopwatch of the present batch is found by the context of the thread; where no
+belongs to the innermost. The stopwatch of the current batch is found by the context of the thread; where no
 batch runs, spans are not measured. Reading a clock twice for a step is all that it costs.
 
 Invariants:
@@ -96,6 +96,6 @@ def spending(phase: Phase, of: str = "") -> Iterator[None]:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Within, Spark runs a job."""
+    """Within the block, Spark runs a job."""
     with spending(Phase.COMPUTING):
         yield

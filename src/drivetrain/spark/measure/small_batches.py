@@ -2,7 +2,8 @@
 
 The problem: a job that writes a small batch from Spark's tasks costs a Python worker's call for each
 partition, several times the cost of the rows. But Java and Python hold rows that come to the driver in
-memory. A batch of a backlog that does not fit ends the JVM, and its size is known only after it was computed.
+memory. A batch of a backlog that does not fit kills the JVM, and its size is known only after it was
+computed.
 
 The design: the size of a batch is estimated from what it takes of its inputs, and from the size of the output
 of the batch before. A batch that seems small is computed, and its rows are counted on the way, by the
@@ -111,7 +112,7 @@ def small_table(df: DataFrame) -> pa.Table | None:
     much = f"{_ROW_NUMBER} * ({' + '.join(['0', *sizes])}) > {LIMIT_BYTES // max(1, partitions)}"
     marked = observing(selected(df, "*", f"{much} AS {_MUCH}"), counted, f"count_if({_MUCH}) AS left_out")
     try:
-        # Arrow drops the column for less than Spark, which would analyze one more plan.
+        # Arrow drops the column more cheaply than Spark, which would analyze one more plan.
         collected = _collected(filtered(marked, f"not {_MUCH}")).drop_columns([_MUCH])
     except Exception as error:
         if _REFUSED in str(error):  # large values within arrays or maps

@@ -57,12 +57,12 @@ class CompileContext:
     realtime: set[str] = field(default_factory=set)
     """The fragments that are compiled for Spark's real-time mode."""
     handing_over: HandingOver | None = None
-    """The version before, where the branches of both are compiled."""
+    """The version before, if the branches of both are compiled."""
     _codes: dict[str, str] = field(default_factory=dict)
     """Fingerprints of Tasks, by processor."""
 
     def apart(self) -> CompileContext:
-        """For compiling a part again while other threads run: it records its facts separately."""
+        """A context for compiling a part again while other threads run: it records its facts separately."""
         return dataclasses.replace(
             self,
             how=dict(self.how),
@@ -100,7 +100,7 @@ class CompileContext:
         return read_whole(source, self.source_context(id, directory))
 
     def _read_again(self, id: str) -> DataFrame:
-        # Readers of files note what there was at the first read, which later reads would find.
+        # Readers of files list the files at the first read, and later reads would only find those.
         directory = self.rundir.tables(id) / "newest"
         shutil.rmtree(directory, ignore_errors=True)
         return self._read_whole(id, directory)

@@ -28,7 +28,8 @@ def gets_event_time(graph: Graph, id: str, among: Iterable[str]) -> bool:
 
 
 def can_have_end_row(graph: Graph, id: str, trunk: Iterable[str]) -> bool:
-    """Whether the last batch of a source can mark the end: the event time that counts is assigned at once."""
+    """Whether the last batch of a source can mark the end: the event time that counts is assigned by the
+    source, or directly after it."""
     trunk, source = tuple(trunk), graph.nodes[id].operation.stream_source
     if not isinstance(source, FileSource) or not source.bounded:
         return False

@@ -25,7 +25,7 @@ from drivetrain.errors import InputError, UserError
 from drivetrain.spark.prepare.code_shipping import ship
 
 LARGEST_BYTES: Final = 64 << 20
-"""A graph that holds more than that holds data, which is no code."""
+"""A larger graph contains data, not only code."""
 
 
 def graph_as_code(graph: Graph) -> bytes:
@@ -60,7 +60,7 @@ def graph_as_code(graph: Graph) -> bytes:
 
 
 def code_if_possible(graph: Graph) -> bytes | None:
-    """The graph as bytes; None when it cannot be kept, as one with an iterator of the user's."""
+    """The graph as bytes; None when it cannot be kept, for instance because it holds an iterator."""
     try:
         return graph_as_code(graph)
     except UserError:
@@ -85,7 +85,7 @@ def _unloadable(where: str, got: str) -> InputError:
     return InputError(
         "the code of a version cannot be loaded",
         where=where,
-        expected=f"what Python {sys.version_info.major}.{sys.version_info.minor} has kept",
+        expected=f"code that was kept by Python {sys.version_info.major}.{sys.version_info.minor}",
         got=got,
         remedy="run the application with the file that it was written in",
     )

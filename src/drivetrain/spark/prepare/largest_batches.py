@@ -9,7 +9,7 @@ from drivetrain.spark.prepare.trunk import Trunk
 
 
 def largest_batches(trunk: Trunk, config: Config) -> dict[str, int]:
-    """How much a batch takes at most of each input of a trunk whose reader observes the limit."""
+    """The most that a batch takes of each input of a trunk, for inputs whose reader observes the limit."""
     found = {}
     for id in trunk.inputs:
         source = None if id is None else trunk.sources.get(id)

@@ -72,7 +72,7 @@ class OutsideStream(OpenedSource):
         return Position(int(taken["entry"]), int(taken["entry"]) if is_finished else None, is_finished)
 
     def check(self, _offset: str | None) -> None:
-        """Raise StartedOverError as `position`; before each batch."""
+        """Raise StartedOverError like `position`; called before each batch."""
         self._require_in_force()
 
     def _require_in_force(self) -> None:
@@ -85,7 +85,8 @@ class OutsideStream(OpenedSource):
 
 
 class _NotStoredHere:
-    """In place of the threads that store a source, and of what is kept of it: the other application does."""
+    """Stands for the threads that store a source, and for its retention: here the other application does
+    both."""
 
     def start(self) -> None:
         """Does nothing."""
@@ -108,9 +109,9 @@ class StreamPlace:
 
 
 def stream_of(source: ApplicationStream, rundir: RunDirectory, id: str) -> StreamPlace:
-    """Where the source `id` is read; a channel without messages, if it has not subscribed, as in a plan.
+    """Where the source `id` is read; a channel without messages before it has subscribed, as in a plan.
 
-    Raises UserError when its columns are not known then.
+    Raises UserError when its columns are not known yet.
     """
     note = read_note(rundir.source(id))
     if note is not None:

@@ -106,7 +106,7 @@ def read_newest(observed: Mapping[str, Any]) -> Newest:
 
 
 def newest_of_all(observed: Sequence[Newest]) -> Newest:
-    """The largest timestamps if the same messages get several, or each of them gets one of several."""
+    """The largest timestamps of all event times together, if messages get theirs in several places."""
     is_partitioned = all(newest.is_partitioned for newest in observed)
     if any(not newest.is_partitioned and newest.newest_ms is None for newest in observed):
         return Newest(None)  # one was not observed
@@ -125,7 +125,8 @@ class PartitionClocks:
     def __init__(self, partitions: Partitions, disorder_ms: int, now_ms: int) -> None:
         self.partitions = partitions
         self.has_outgrown = False
-        """Whether there are more partitions than are known here: the clock stops until the query is new."""
+        """Whether there are more partitions than are known here: the clock stops until the query has been
+        compiled again."""
         self._core: SourceClocks[int] = SourceClocks(
             range(partitions.count), disorder_ms=disorder_ms, idle_ms=partitions.idle_ms, now_ms=now_ms
         )

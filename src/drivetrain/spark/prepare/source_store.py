@@ -12,8 +12,6 @@ Before entries are deleted, their largest timestamp is stored.
     trimmed.json    the largest deleted timestamp; absent while nothing was deleted
 
 What if we die here: `trimmed.json` is written before anything is deleted, so it may claim too much, never too
-
-What if we die here: `trimmed.json` is written before anything is deleted, so it may claim too much, never too
 little.
 
 Invariants:

@@ -70,13 +70,14 @@ class StoredSource(OpenedSource):
         return Position(self._ingest.stored, self._ingest.stored if finished else None, finished)
 
     def start_again(self, from_ms: int, end: str) -> str | None:
-        """Before the first entry that can have a message of that time; raises `ReplayError` if it is gone."""
-        store = ChannelStore(self._store.uri)  # listed again: others trim it
+        """The offset before the first entry that can have a message of that time; raises `ReplayError` if
+        it is gone."""
+        store = ChannelStore(self._store.uri)  # listed again: it has been trimmed meanwhile
         first = first_entry(store, from_ms, self._column, store.uri)
         return self._before(store, min(first, json.loads(end)["entry"]))
 
     def part_again(self, start: str | None, end: str, fraction: float) -> str:
-        """Some entries."""
+        """The end offset of a part: some of the entries after `start`."""
         store, last = ChannelStore(self._store.uri), json.loads(end)["entry"]
         number = json.loads(start)["entry"] if start else store.start()
         most, size = int(self._max_bytes * fraction), 0

@@ -26,9 +26,10 @@ class Damage:
 
 
 def rebuilt_up_to_the_beginning(store: ChannelStore, numbers: Iterable[int]) -> dict[int, Entry]:
-    """Lost entries of messages from before a channel, and the one with which it begins: without messages.
+    """The lost ones among the entries with which a channel begins, rebuilt without messages.
 
-    They are of no batch of its producer, so their neighbours do not show what was in them.
+    These entries (with messages from before the channel, and the first of its own) belong to no batch of
+    its producer, so their neighbours do not show what was in them.
     """
     begins, made = ChannelBeginning(store.uri).read(), dict[int, Entry]()
     if begins is None or not begins.former:

@@ -48,14 +48,14 @@ _AT: Final = "at_us"
 
 @dataclass(frozen=True)
 class FoundLate:
-    """A late message: its columns as JSON, its first `LONGEST` + 1 characters, and its timestamp."""
+    """A late message: its columns as JSON (the first `LONGEST` + 1 characters), and its timestamp."""
 
     message: str
     timestamp_ms: int
 
 
 class LateInBatch:
-    """The late messages of batch `batch_id` of `fragment` at its clock `clock_ms`, at most `most`.
+    """The late messages (up to `most`) of batch `batch_id` of `fragment`, whose clock is `clock_ms`.
 
     Everything is in the directory `aside`, which is deleted before and after.
     """

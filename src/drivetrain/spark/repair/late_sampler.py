@@ -37,13 +37,13 @@ from drivetrain.spark.session.offset_log import read_offsets
 log = logging.getLogger(__name__)
 
 PAUSES: Final = 20
-"""How many times as long as a look the pause after it is."""
+"""The pause after a look, as a multiple of the time that the look took."""
 REPORT_S: Final = 2.0
 """How long the end of a fragment waits for Spark's reports, which show late messages."""
 LAST_LOOK_S: Final = 20.0
-"""How long the end of a fragment waits for a look at most."""
+"""The longest that the end of a fragment waits for a look."""
 MOST_OF_BATCH: Final = 20
-"""Samples of one batch."""
+"""The most samples of one batch."""
 
 
 class LateSampler:

@@ -49,7 +49,8 @@ def outside_channel(plan: Plan, rundir: RunDirectory, id: str) -> Path | None:
 
 
 def repaired_by_producer(id: str, channel: Path, first: int, tell: Callable[[str], None]) -> Steps[int]:
-    """Have the other application repair its channel from entry `first` on; how many entries were damaged.
+    """Have the other application repair its channel from entry `first` on; returns the number of damaged
+    entries.
 
     Raises LostForGoodError when it cannot.
     """

@@ -117,7 +117,7 @@ class Repair:
             shutil.rmtree(self._aside, ignore_errors=True)
 
     def mend_channel(self, id: str, first: int) -> Steps[int]:
-        """Repair one channel from entry `first` on, whose producer may run; raises as `mend`."""
+        """Repair one channel from entry `first` on, whose producer may run; raises like `mend`."""
         try:
             return (yield from self._mend(id, first))
         finally:
@@ -143,7 +143,7 @@ class Repair:
         known = loss_record(store)
         damages = self._damages(id, store, first, end, known.open)
         for number in set(known.open) - {damage.number for damage in damages}:
-            # Repaired by one that was killed then: the number of messages that it left out is unknown.
+            # Repaired by a repair that was killed afterwards: how many messages it left out is unknown.
             closed = known.skipped(number, 0) if self._skip else known.mended(number)
             known = self._note(store, closed)
         for damage in damages:

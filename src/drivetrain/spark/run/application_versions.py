@@ -98,12 +98,12 @@ class ApplicationVersions:
         """The largest timestamp that messages of a fragment may have by now, where its fragments run in this
         process."""
         self.held: Final[set[str]] = set()
-        """The fragments none of whose queries may begin a batch."""
+        """The fragments whose queries may not begin a batch."""
 
     # -- versions --------------------------------------------------------------------------------------
 
     def load(self, record: GraphVersion, graph: Graph) -> LoadedVersion:
-        """A version from its graph: planned, its sinks open, nothing compiled; raises what is wrong."""
+        """A version from its graph: planned, its sinks open, nothing compiled; raises any error in it."""
         own = self.in_force.context
         plan = refuse_shared_places(configured_plan(graph, own.config))
         same = _same_processors(self.in_force.record, record)
@@ -190,9 +190,9 @@ class ApplicationVersions:
     # -- queries ---------------------------------------------------------------------------------------
 
     def settle_state(self, fragment: str, context: CompileContext) -> bool:
-        """Give a fragment the state that a query compiled in `context` wants; whether that is another one.
+        """Give a fragment the state for a query compiled in `context`; returns whether that is another one.
 
-        The process runs the fragment, and no query of it. Raises as `spark.run.state_dropping`.
+        No query of the fragment runs, here or elsewhere. Raises the errors of `spark.run.state_dropping`.
         """
         number = self.of_context(context).record.number
         notice = settle_state(context, self._execution.engine, fragment, number, self.newest_of)
@@ -200,10 +200,9 @@ class ApplicationVersions:
         return notice is not None
 
     def attach(self, query: FragmentQuery) -> None:
-        """Let a query that is not started switch to other versions.
+        """Let a query that has not started switch to other versions.
 
-        It begins with the version that is noted of its last batch, if that is not the one it was compiled
-        with.
+        It begins with the version recorded for its last batch, if that is not the one it was compiled with.
         """
         if not isinstance(query, MicroBatchQuery):
             return
@@ -232,11 +231,11 @@ class ApplicationVersions:
     def _settle(self, noted: BatchVersions, query: MicroBatchQuery) -> None:
         """Note that the next batch runs the version in force, if that was recorded while the query was held.
 
-        That is so if one hands over to it, or if it gave new fragments the messages before it. The query has
-        begun no batch since.
+        That is the case if another version hands over to it, or if it gave new fragments the messages from
+        before it. The query has begun no batch since.
 
-        Spark may have planned it before. It has not begun with the version before: when the version was
-        recorded, all batches that had begun were committed. Raises InputError when a version is damaged.
+        Spark may have planned that batch earlier, but it has not begun with the version before: all begun
+        batches were committed when the version was recorded. Raises InputError when a version is damaged.
         """
         record, newest = self.in_force.record, noted.newest_since()
         if newest is None or newest.version >= record.number:
@@ -248,7 +247,7 @@ class ApplicationVersions:
             noted.note(following, record.number, record.follows)
 
     def was_held(self, fragment: str, number: int) -> bool:
-        """Whether a version after version `number` was recorded while the fragment was held, at its history.
+        """Whether a later version than `number` was recorded while the fragment was held to read its history.
 
         Then no batch has begun with version `number` that is not committed, whatever Spark has planned.
         """
@@ -382,7 +381,7 @@ def add_later_schemas(context: CompileContext) -> None:
     for number in reversed(stored.numbers()):
         record = stored.version(number)
         if record.made_how == "run":
-            break  # what it has was prepared
+            break  # what this version has was known when the application was prepared
         if not stored.is_rolled_back(number):
             for id, schema in record.schemas.items():
                 found.setdefault(id, StructType.fromJson(schema))

@@ -57,7 +57,7 @@ Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
 
 @dataclass(frozen=True)
 class AskedChange:
-    """A change of a running application, as it is asked for: to the version `record`, made of `graph`.
+    """A requested change of a running application, to the version `record`, whose graph is `graph`.
 
     `code` is the graph with the user's code, if that can be kept. `against` is the version that it was
     compared with.
@@ -121,7 +121,7 @@ def checked(
     _require_possible(before.record, record, options)
     if not options.even_if_read:
         refuse_read(before.record, record)
-    taken = msgspec.structs.replace(options, even_if_read=True)  # what others read was looked at
+    taken = msgspec.structs.replace(options, even_if_read=True)  # checked above: what others read
     has_checkpoints = before.context.transactional
     found = difference(before.record, record, has_checkpoints=has_checkpoints, options=taken)
     if found.is_empty:
@@ -144,7 +144,7 @@ def checked(
     loaded = dataclasses.replace(loaded, record=record)
     _refuse_joint_publication(loaded)
     if not before.context.transactional and makes_checkpoints(loaded.plan, loaded.context.config):
-        refuse_checkpoints(loaded.plan.graph)  # they would begin with the next start
+        refuse_checkpoints(loaded.plan.graph)  # checkpoints would begin only with the next start
     _refuse_taken_places(before, loaded)
     for id, sink in loaded.sinks.items():
         if before.sinks.get(id) is not sink:

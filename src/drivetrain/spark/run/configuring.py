@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def configure(
     versions: ApplicationVersions, values: Mapping[str, str], restored: Iterable[str]
 ) -> tuple[ChangedValue, ...]:
-    """Change values of configuration keys; returns what has changed. Raises as `RunningConfig.change`."""
+    """Change values of configuration keys; returns what has changed. Raises like `RunningConfig.change`."""
     found = _running(versions).change(values, restored)
     for value in found:
         versions.notices.append(f"{value.name} is {value.after} from now on; it was {value.before}")

@@ -54,7 +54,7 @@ class ControlAnswers:
         }
 
     def answer(self, line: bytes) -> bytes:
-        """The answer to a request, both one line of JSON; never raises for what is in the request."""
+        """The answer to a request, both one line of JSON; never raises because of its content."""
         try:
             request = msgspec.json.decode(line, type=ControlRequest)
             answer = self._answers[request.ask](request)
@@ -85,7 +85,7 @@ class ControlAnswers:
 
     def _subscribe(self, request: ControlRequest) -> ControlAnswer:
         if request.wanted is None:
-            raise UserError("the request does not say what to subscribe to")
+            raise UserError("the request names no stream to subscribe to")
         return ControlAnswer(subscribed=self._subscribers.subscribe(request.wanted))
 
     def _unsubscribe(self, request: ControlRequest) -> ControlAnswer:

@@ -1,8 +1,9 @@
-"""Copies of an application's checkpoints in a run: for which applications, and while another may still run.
+"""Copies of an application's checkpoints in a run: which applications can have them, and what protects the
+results while a former process may still run.
 
-Problem: a machine may be taken for lost while its process runs. That process ends when it cannot make its
-next checkpoint, but it may have nothing to save for hours, and then process new messages: results that it
-prepares must not be mistaken for those of its successor.
+Problem: a machine may be considered lost while its process still runs. That process ends when it cannot
+make its next checkpoint, but it may have nothing to save for hours, and then process new messages: results
+that it prepares must not be mistaken for those of its successor.
 
 Design: a running process looks every `LOOK_S` for a newer checkpoint than its own, and ends if there is one.
 A successor waits twice as long, and then drops whatever was prepared after the checkpoint.
@@ -31,7 +32,8 @@ LOOK_S = 5.0
 
 
 def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | None) -> None:
-    """Raise ConfigError when checkpoints are to be copied and cannot be, or would not be enough."""
+    """Raise ConfigError when checkpoints are to be copied but cannot be, or when copies would not be
+    enough."""
     if config[keys.COPY_TO] == keys.COPY_TO.default:
         return
     if copies is None:
@@ -47,12 +49,12 @@ def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | N
 
 
 def wait_for_the_former() -> None:
-    """Wait until a process that was taken for lost, and is not, has noticed that."""
+    """Wait until a process that was wrongly considered lost has noticed its successor."""
     time.sleep(2 * LOOK_S)
 
 
 class Watch:
-    """Looks whether another process has continued the application, and reports that error once."""
+    """Checks whether another process has continued the application, and reports that error once."""
 
     def __init__(self, copies: CopiedCheckpoints, report: Callable[[BaseException], None]) -> None:
         self._copies: Final = copies
@@ -62,7 +64,7 @@ class Watch:
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._ends.set()
 
     def _look(self) -> None:

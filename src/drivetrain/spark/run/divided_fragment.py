@@ -1,4 +1,4 @@
-"""Takes one fragment, while it runs, to another number of state partitions.
+"""Gives one fragment, while it runs, another number of state partitions.
 
 Problem, stages and invariants: see `core.change.scaling_state`; how a death in the middle is survived:
 `runtime.state.divided_state`. An embedded run and an executor do the same to a fragment.
@@ -37,13 +37,13 @@ class DividedFragment:
     def __init__(self, engine: QueryEngine, state: ScalingState) -> None:
         self._engine: Final = engine
         self.state = state
-        """How it stands; replaced whole: threads read it."""
+        """The current stage; replaced as a whole, since other threads read it."""
         self._why: str | None = None
         self._took_ms = 0
         self._since_s = 0.0
 
     def step(self, driver: FragmentDriver | None) -> None:
-        """Take the next step, unless it has ended; None: the fragment has left."""
+        """Take the next step, unless it has ended; `driver` is None when the fragment has left."""
         state = self.state
         if state.is_over:
             return
@@ -74,7 +74,8 @@ class DividedFragment:
     def divided(self, query: FragmentQuery) -> Steps[None]:
         """Divide the state of a query that has stopped; the next one continues with what there is then.
 
-        Raises DiskFullError and OutputError when it was decided and cannot be completed: no query may start.
+        Raises DiskFullError and OutputError when the division was decided and cannot be completed: no query
+        may start.
         """
         place, since_s, partitions = DividedState(query.directory), time.monotonic(), self.state.after
         try:
@@ -82,7 +83,7 @@ class DividedFragment:
             place.put_in_place()
         except Exception as error:  # noqa: BLE001 - shown, and the fragment continues as it was
             place.settle()
-            if state_partitions(query.checkpoint) != partitions:  # else it was decided before the error came
+            if state_partitions(query.checkpoint) != partitions:  # else it was decided before the error
                 known = error if isinstance(error, DrivetrainError) else translated(error)
                 self._why = str(known)
         self._took_ms = int((time.monotonic() - since_s) * 1000)

@@ -215,8 +215,8 @@ def _run(
 
 
 def _listening(rundir: RunDirectory, loop: EmbeddedLoop, reporter: RunReporter) -> ControlSocket | None:
-    """The socket through which other processes watch and change the application; where sockets are
-    impossible, as on some file systems, it runs without one."""
+    """The socket through which other processes watch and change the application; None where sockets are
+    impossible, as on some file systems: the run continues without one."""
     try:
         return ControlSocket(rundir.path, ControlAnswers(rundir, loop.changes, reporter).answer)
     except DrivetrainError as error:

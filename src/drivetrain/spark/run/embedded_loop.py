@@ -106,7 +106,7 @@ class EmbeddedLoop:
         if self._drained_by_ms is not None:
             return RunOutcome.STOPPED if self._has_stopped(self._drained_by_ms) else None
         for driver in list(self.drivers.values()):
-            if driver.fragment in self.drivers:  # the one before may have ended a trial, and this one with it
+            if driver.fragment in self.drivers:  # a trial that ended just now may have removed it
                 self._look_after(driver)
         self.changes.step()
         self.repairs.look()

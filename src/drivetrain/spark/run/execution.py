@@ -66,7 +66,7 @@ class Execution:
     part: Callable[[Participation], CheckpointPart] = SPARK.part
     """Makes a query's part in checkpoints."""
     checkpoints: CheckpointBook = field(default_factory=CheckpointBook)
-    """The fragments of this process in checkpoints."""
+    """The fragments of this process that take part in checkpoints."""
     notices: list[str] = field(default_factory=list)
     """Notices for the user about the preparation."""
     record: GraphVersion | None = None
@@ -123,7 +123,8 @@ class Execution:
     def new_fragment(
         self, context: CompileContext, sinks: Mapping[str, SinkWriter], fragment: Fragment
     ) -> FragmentQuery:
-        """The first attempt of a fragment of a version that is not in force yet; raises as `fragment`."""
+        """The first attempt of a fragment of a version that is not in force yet; raises the same errors as
+        `fragment`."""
         return self._compile(context, fragment, Counts(), sinks)
 
     def _with_versions(self, query: FragmentQuery) -> FragmentQuery:

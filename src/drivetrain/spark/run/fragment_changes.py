@@ -320,7 +320,7 @@ class FragmentChanges:
             if driver is not None:
                 clock = driver.query.clock
                 found += clock.newest_ms.values()
-                # An earlier process may have seen more: the bound knows.
+                # An earlier process may have seen later messages: the bound covers them.
                 known = (clock.bound_ms, driver.query.progress.newest_ms, driver.query.clock_ms)
                 found += [ms for ms in known if ms is not None and ms < FINAL_CLOCK_MS - 1]
         return max(found, default=None)

@@ -136,7 +136,7 @@ class FragmentDriver:
     ) -> None:
         """Let another query follow, compiled again; `ready` receives it before it starts.
 
-        What `between` makes of the query that has stopped is done before the next one is compiled.
+        The steps that `between` returns for the stopped query are taken before the next one is compiled.
 
         The query is drained, and all its batches are committed.
         """
@@ -153,7 +153,7 @@ class FragmentDriver:
         self.start()
 
     def start_again(self, successor: Callable[[FragmentQuery], FragmentQuery]) -> None:
-        """Stop the query, and start its successor, which is made of it."""
+        """Stop the query, and start its successor, which `successor` makes from it."""
         self.query.stop()
         self.query.state = FragmentState.RESTARTING
         made = successor(self.query)

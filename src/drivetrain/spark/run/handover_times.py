@@ -62,7 +62,7 @@ def checked(
     for id in sorted(of):
         require_same_places(before.plan, loaded.plan, (before.record, loaded.record), id)
     if at == "next-window" and not of <= drivers.keys():
-        return chosen_time(at, NO_CLOCK_MS, sizes_of(loaded, of))  # others know how far they have come
+        return chosen_time(at, NO_CLOCK_MS, sizes_of(loaded, of))  # other processes know their progress
     return time_of(versions.rundir, drivers, loaded, of, at)
 
 
@@ -94,7 +94,7 @@ def newest_ms(
 ) -> int | None:
     """The latest time that a message of a fragment's branches may have had so far; None: there was none.
 
-    Of fragments of other processes, which write to it, their files count; these may be a minute ahead.
+    For producers in other processes, their files are read, which may be a minute ahead.
     """
     plan, query = loaded.plan, drivers[id].query if id in drivers else None
     fragment = next(f for f in plan.fragments if f.id == id)

@@ -64,11 +64,11 @@ class Handovers:
 
     def __init__(self, versions: ApplicationVersions, drivers: Mapping[str, FragmentDriver]) -> None:
         self.proven: Final[set[str]] = set()
-        """The fragments that have proved the change, for its trial."""
+        """The fragments in which the new version has been seen to work, for the change's trial."""
         self._versions: Final = versions
         self._drivers: Final = drivers
         self._stages: Final = HandoverStages()
-        self._unsettled: set[str] = set()  # run the new version alone; this is not recorded yet
+        self._unsettled: set[str] = set()  # run the new version alone, not recorded yet
         self._paused_since_s: float | None = None
 
     @property
@@ -210,7 +210,7 @@ class Handovers:
         self._begin(Handover(record.number, record.follows, record.at_ms, of), frozenset(alone))
 
     def _notice_broken_off(self, record: GraphVersion) -> None:
-        """Report that the version in force, which came by a run, replaces two that hand over."""
+        """Report that the version in force, with which a run began, replaces two that hand over."""
         for id, driver in self._drivers.items():
             versions = driver.query.versions
             noted = None if versions is None else versions.newest_since()

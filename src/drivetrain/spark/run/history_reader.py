@@ -1,20 +1,22 @@
-"""Reads messages from before a change again, for the new channels of one running fragment.
+"""Reads old messages again, from before a change, for the new channels of one running fragment.
 
-Problem: a new fragment is to get messages that a running one has read long ago, exactly once, and then those
-that the running one reads from some batch on. The running fragment must not wait for that, nor be disturbed.
+Problem: a new fragment must get, exactly once, messages that a running fragment read long ago, and then
+those that the running one reads from some batch on. The running fragment must not wait for that, nor be
+disturbed.
 
-Design: messages are read in parts, each by a query of its own that runs exactly one batch, on a checkpoint
-that is made for it: it begins at one offset and ends at another. So every part ends where the reader wants it
-to, and the last one where a batch of the running fragment has ended: its offsets are in that fragment's
-checkpoint. A part's messages pass the way of the new version, older ones are dropped, and what comes out
-becomes an entry of a channel aside. While parts end before the newest batch of the running fragment, that
-fragment runs on. Then the reader asks for it to be held (`is_near`), and reads up to its last batch.
+Design: messages are read in parts. Each part is read by a query of its own that runs exactly one batch,
+from one offset to another, on a checkpoint that is made for it. So the reader decides where a part ends,
+and the last part ends where a batch of the running fragment has ended, whose offsets are in that fragment's
+checkpoint. A part's messages go through the processors of the new version, older messages are dropped, and
+the results become an entry of a separate copy of the channel. As long as parts end before the newest batch
+of the running fragment, that fragment keeps running. Then the reader asks for it to be held (`is_near`),
+and reads up to its last batch.
 
 Entries carry the clock that follows from the messages read so far, as in a fragment. Where messages of
 several sources share one event time, the order in which they are read differs from the first time, so the
 entries before the last one have no clock: nothing is late then, and no window fires before the last entry.
 
-What if we die here: nothing in force names what was written; the next process deletes it.
+What if we die here: no version in force names what was written; the next process deletes it.
 
 Invariants:
 
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.repair.steps import Steps
 
 _START_S: Final = 60.0
-"""How long Spark may take to return a query whose batch runs already."""
+"""How long Spark may take to return a query whose batch is already running."""
 
 
 class _WrittenError(RuntimeError):
@@ -97,7 +99,7 @@ class HistoryReader:
         self.fragment: Final = fragment.id
         self.channels: Final = channels
         self.rows = 0
-        """How many messages were written so far; like the next ones, read by other threads."""
+        """How many messages were written so far. Other threads read this and the next attributes."""
         self.newest_ms: int | None = None
         """The largest timestamp among them."""
         self.is_near = False
@@ -270,7 +272,8 @@ class HistoryReader:
     # -- the end ---------------------------------------------------------------------------------------
 
     def publish(self, clock_ms: int | None) -> None:
-        """Put the channels in their places; the fragment is held at `done_at`, with its clock there."""
+        """Move the channels to their places; the fragment is held at `done_at`, where its clock is
+        `clock_ms`."""
         assert self.done_at is not None, "a history that is not read"
         for id, former in self._stores.items():
             place = Path(self._context.rundir.channel(id))

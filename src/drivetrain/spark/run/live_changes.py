@@ -1,7 +1,7 @@
 """Changes of an application while it runs embedded: the shell around `core.change.live_change`.
 
-Problem: a change is asked for in one thread, must be compiled before anything takes effect, takes effect
-between two batches of each fragment in threads of Spark, and is monitored by the polling thread.
+Problem: a change is requested in one thread and must be compiled before anything takes effect. It takes
+effect between two batches of each fragment, in threads of Spark, and the polling thread monitors it.
 
 Design: `propose` checks and compiles the change in its caller's thread; if it raises, nothing has changed.
 The compiled change waits for `step`, which the loop calls: it steps the core, performs its effects in order,
@@ -81,7 +81,7 @@ class LiveChanges:
         self._proposal: Proposal | None = None  # of the change that is under way, unless it was resumed
         self._state = ChangeState(self.versions.in_force.record.number)  # replaced whole: threads read it
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
-        self._rolled_back: set[int] = set()  # others may still run a batch with it, and fail too
+        self._rolled_back: set[int] = set()  # fragments may still run a batch with one, and fail too
         self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
         self._handovers: Final = Handovers(self.versions, drivers)
         self._wanted: Final = WantedVersions(self.versions, drivers, self._handovers)
@@ -138,7 +138,7 @@ class LiveChanges:
         return self.scaling.propose(fragment, partitions, self._refuse_underway)
 
     def planned_scaling(self, fragment: str, partitions: int) -> PlannedScaling:
-        """What `scale` would do; raises what it raises for a fragment or a number."""
+        """What `scale` would do; raises its errors about the fragment or the number."""
         return self.scaling.planned(fragment, partitions)
 
     def _refuse_underway(self) -> None:
@@ -151,8 +151,8 @@ class LiveChanges:
     def wait_taken(self, number: int) -> None:
         """Wait until the loop has adopted a proposed change: then no batch begins with the previous version.
 
-        A change whose history is read first is not waited for: that may take hours. Raises UnavailableError
-        when the run ends first, and HandoverError when its time is no longer valid.
+        It does not wait for a change whose history is read first: that may take hours. Raises
+        UnavailableError when the run ends first, and HandoverError when its time is no longer valid.
         """
         proposal = self._proposal
         if proposal is None or proposal.change.number != number or proposal.histories:

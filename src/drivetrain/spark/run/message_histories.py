@@ -1,14 +1,14 @@
 """Messages from before a change, for its new fragments: the shell around `history_reader`.
 
-Problem: reading a month of messages takes long. Meanwhile the application runs on with its version, may be
-stopped or killed, and may change its mind. When all is read, the new version has to come into force exactly
-where reading has ended.
+Problem: reading a month of messages takes long. Meanwhile the application keeps running with its version;
+it may be stopped or killed, and the user may cancel the change. When all is read, the new version must come
+into force exactly where reading has ended.
 
-Design: a change with a history is compiled first, like any other, and then waits here. One reader for each
-running fragment that writes a new channel works in a thread of its own. When all of them are near, these
-fragments are held between two batches, the readers read the rest, the channels are put in their places, and
-the change takes its course before the fragments continue (`completed`): the version that is recorded then
-names channels that are whole.
+Design: a change with a history is compiled first, like any other, and then waits here. Each running
+fragment that writes a new channel has a reader, in a thread of its own. When all of them are near, these
+fragments are held between two batches, the readers read the rest, the channels are moved to their places,
+and the change is recorded before the fragments continue (`completed`). So the recorded version names
+channels that are complete.
 
 What if we die here: until the version is recorded nothing has changed, and what was read belongs to no
 version: the next process deletes it. After that, the channels have all messages up to the batch that is named
@@ -20,7 +20,7 @@ Invariants:
 1. A version with a history is recorded only while the fragments that write its channels are held, at the
    batches at which reading has ended.
 2. A fragment is held only once all readers are near.
-3. Nothing stays aside after a change has begun, or was given up.
+3. No separate copies of channels remain after a change has begun, or was given up.
 
 Called by `live_changes`.
 """
@@ -72,7 +72,7 @@ class HistoryError(UserError):
 class MessageHistories:
     """The histories of changes of `execution`, whose fragments `drivers` drive, by id.
 
-    `begin` has the steps of a reader taken.
+    `begin` starts the steps of a reader.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class MessageHistories:
 
     @property
     def state(self) -> HistoryState | None:
-        """How far the history of the current change, or the last one, was read; None without one."""
+        """How far the history of the current or last change has been read; None if there was none."""
         state, readers = self._state, self._readers
         if state is None or state.is_over:
             return state
@@ -119,7 +119,8 @@ class MessageHistories:
         return None if driver is None else max(driver.query.clock.newest_ms.values(), default=None)
 
     def prepared(self, proposal: Proposal, from_ms: int | None) -> Proposal:
-        """A proposal with the readers of its history, if it has one; raises why it cannot be read."""
+        """A proposal with the readers of its history, if it has one; raises an error if the history cannot
+        be read."""
         self._state, self._given_up = None, None
         if from_ms is None:
             return proposal
@@ -149,14 +150,14 @@ class MessageHistories:
         )
 
     def give_up(self, why: str) -> None:
-        """Have the history that is being read given up."""
+        """Stop reading the current history, which ends the change."""
         self._given_up = why
 
     # -- for the thread that polls ---------------------------------------------------------------------
 
     @contextmanager
     def completed(self, proposal: Proposal | None) -> Iterator[Proposal | None]:
-        """The proposal once its history is read and in its place, with what writes to it held; None before.
+        """The proposal, once its history is in place and the fragments that write it are held; None before.
 
         Raises HistoryError when it cannot be read, or was given up.
         """
@@ -227,7 +228,7 @@ class MessageHistories:
                     )
 
     def _look(self, held: ExitStack) -> bool:
-        """Whether all is read, and the fragments are held there: by `held`, then."""
+        """Whether all is read, and the fragments are held there; `held` releases them."""
         if self._given_up is not None:
             raise HistoryError("the change was cancelled", got=self._given_up)
         for stepping in self._stepping:
@@ -256,7 +257,7 @@ class MessageHistories:
         raise HistoryError("reading messages again has stopped", remedy="nothing has changed; try again")
 
     def _hold(self, reader: HistoryReader, held: ExitStack) -> bool:
-        """Keep a fragment from beginning batches; whether it is held where its reader has ended."""
+        """Keep a fragment from beginning batches; returns whether it is held where its reader has ended."""
         driver = self._drivers[reader.fragment]
         query = driver.query
         if driver.is_recovering or not isinstance(query, MicroBatchQuery):
@@ -290,7 +291,7 @@ class MessageHistories:
         self._versions.notices.append(f"version {proposal.change.number}: {state.in_words}; that is all")
 
     def _end(self) -> None:
-        """Stop reading, let the fragments continue, and delete what is aside."""
+        """Stop reading, let the fragments continue, and delete the separate copies of channels."""
         state = self.state
         for stepping in self._stepping:
             stepping.give_up()

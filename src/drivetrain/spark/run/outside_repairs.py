@@ -28,7 +28,7 @@ _LOOK_S: Final = 1.0
 
 
 class OutsideRepairs:
-    """Repairs what readers ask for of the channels that `drivers` write, one channel at a time."""
+    """Makes the repairs that readers request in channels that `drivers` write, one channel at a time."""
 
     def __init__(self, drivers: Mapping[str, FragmentDriver], recovery: Recovery) -> None:
         self._drivers: Final = drivers

@@ -84,10 +84,10 @@ def prepare(
 
     This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
     `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
-    from the savepoint at that place. `version` is the record of the plan, if there is one. It waits for
-    other applications, whose streams it reads, as `waiting` says (None: not at all). `copies` are where
-    its checkpoints are copied to. Raises the application's first error: then a first run leaves no state,
-    and an earlier life stays.
+    from the savepoint at that place. `version` is the record of the plan, if there is one. `waiting`
+    determines how it waits for other applications whose streams it reads (None: not at all). `copies` is
+    where its checkpoints are copied to. Raises the application's first error: then a first run leaves no
+    state, and an earlier life stays.
     """
     require_copyable(plan.graph, config, copies)
     plan, version = with_readers(plan, rundir, config, version, fresh=fresh)
@@ -112,7 +112,7 @@ def prepare(
         is_outdated = copies is not None and copies.is_outdated
         if saved is not None and not is_outdated:
             rundir.taken_over()
-    if is_outdated:  # the former process can make no more from now on
+    if is_outdated:  # the former process can make no more checkpoints from now on
         rundir.clear()
         return prepare(
             plan, rundir, config, flow=flow, host=host, version=version, waiting=waiting, copies=copies
@@ -145,7 +145,7 @@ def _begun(
     is_cleared = fresh or saved is not None
     code = None
     if is_cleared or not rundir.versions.has_code_of(version):
-        # First: what is compiled may hold options with their secrets, which must not be written.
+        # First: compiled parts may hold options with secrets, which must not be written.
         code = code_if_possible(plan.graph)
     try:
         execution = _prepared(

@@ -132,7 +132,7 @@ class Stepping(Protocol):
 
 
 class Underway(Protocol):
-    """The recovery of one fragment, already running, for callers that must not block."""
+    """The recovery of one fragment that is under way, for callers that must not block."""
 
     def is_alive(self) -> bool:
         """Whether it is still running."""

@@ -3,8 +3,8 @@
 Problem: figures are asked for at any time, by any number of consoles, while fragments process batches; no
 request may keep a batch waiting.
 
-Design: a listener of the run, in front of the user's own. It keeps the newest state, which is replaced
-whole, so any thread reads it. Counts are copied under their own locks. A thread of its own notes the
+Design: a listener of the run, in front of the user's own. It keeps the newest state, which is replaced as a
+whole, so any thread can read it. Counts are copied under their own locks. A thread of its own notes the
 history. When the run ends, its last status stays in the state directory (`runtime.last_run`).
 
 Invariants:
@@ -179,7 +179,7 @@ class RunReporter:
         )
 
     def history(self) -> History:
-        """The last quarter of an hour."""
+        """The figures of the last 15 minutes."""
         with self._keeping:
             return self._keeper.history()
 

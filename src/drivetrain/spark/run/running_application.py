@@ -156,15 +156,15 @@ class RunningApplication:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
         `application` is the new graph, with the same name and settings. With `at`, a moment as for
-        `wait_clock` or "next-window", it gets the messages from that time on, and the version before gets the
-        others; the change has then ended when the new version has processed a message. Raises UserError when
-        it cannot change so, or nothing changes; ChangeUnderwayError while another change is under way;
-        `RolledBackError` when the new code has failed and the application went back; UnavailableError
-        when the change has not ended `timeout` after its compilation; the change then continues. A removed
-        fragment processes the rest of its input, unless with `discard`. Streams that other applications read
-        stay as they are, unless with `even_if_read`. The processors in `drop_state` may begin with an empty
-        state, if theirs does not fit. With `history`, a moment, new fragments also get the messages from that
-        time on that were before.
+        `wait_clock` or "next-window", it gets the messages from that time on, and the previous version gets
+        the others; the change has then ended when the new version has processed a message. Raises UserError
+        when it cannot change like this, or nothing changes; ChangeUnderwayError while another change is
+        under way; `RolledBackError` when the new code has failed and the application went back;
+        UnavailableError when the change has not ended `timeout` after its compilation; the change then
+        continues. A removed fragment processes the rest of its input, except with `discard`. Streams that
+        other applications read must stay as they are, except with `even_if_read`. The processors in
+        `drop_state` may begin with an empty state, if theirs does not fit. With `history`, a moment, new
+        fragments also get earlier messages, from that time on.
 
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
@@ -181,7 +181,7 @@ class RunningApplication:
         *,
         history: str | int | datetime | None = None,
     ) -> int:
-        """Add what `attach(stream)` adds after processor `to`; waits and raises as `update`.
+        """Add what `attach(stream)` adds after processor `to`; waits and raises like `update`.
 
         >>> def watched(running: RunningApplication) -> int:
         ...     return running.attach(lambda sales: sales.sink(sinks.console()), to="sales")
@@ -190,7 +190,7 @@ class RunningApplication:
         return self._edited(timeout, lambda graph: attached(graph, to, attach), options)
 
     def remove(self, processor: str, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False) -> int:
-        """Remove a processor with everything that reads from it; waits and raises as `update`.
+        """Remove a processor with everything that reads from it; waits and raises like `update`.
 
         >>> def without_average(running: RunningApplication) -> int:
         ...     return running.remove("average")
@@ -207,8 +207,8 @@ class RunningApplication:
         discard: bool = False,
         drop_state: Iterable[str] = (),
     ) -> int:
-        """Put the stream that `replace(stream)` returns in place of a processor, which read that stream;
-        waits and raises as `update`.
+        """Put the stream that `replace(stream)` returns in place of a processor; `stream` is what the
+        processor read; waits and raises like `update`.
 
         >>> def dearer(running: RunningApplication) -> int:
         ...     return running.replace("cheap", lambda sales: sales.filter("price > 10"))
@@ -236,7 +236,7 @@ class RunningApplication:
         `drivetrain scale`. Waits until the fragment runs again, and returns how long it took.
 
         Raises UserError when that is impossible, or has failed, ChangeUnderwayError during a change, and
-        UnavailableError when it has not ended after `timeout`; then it continues.
+        UnavailableError when it has not ended after `timeout`; the scaling then continues.
 
         >>> def wider(running: RunningApplication) -> int:
         ...     return running.scale("hourly", partitions=8).paused_ms
@@ -299,7 +299,7 @@ class RunningApplication:
     def wait(self, timeout: str | None = None) -> RunResult:
         """Wait until the run has ended, at most for `timeout` if given; returns its result.
 
-        Raises the run's error, UnavailableError when it has not ended in time.
+        Raises the run's error, and UnavailableError when it has not ended in time.
         """
         self._thread.join(None if timeout is None else milliseconds(timeout, "timeout") / 1000)
         self._raise_error()
@@ -312,7 +312,7 @@ class RunningApplication:
     # -- in notebooks ------------------------------------------------------------------------------------
 
     def _repr_html_(self) -> str:
-        """How the run goes, as HTML."""
+        """The progress of the run, as HTML."""
         if self.is_running:
             outcome = "running" if not self._listener.is_asked_to_stop else "stopping"
         elif self._error is not None:
@@ -322,7 +322,7 @@ class RunningApplication:
         return self._listener.page.html(outcome)
 
     def _ipython_display_(self) -> None:
-        """Show how the run goes in the notebook's cell, until it ends."""
+        """Show the progress of the run in the notebook's cell, until it ends."""
         from IPython.display import HTML, display
 
         shown = display(HTML(self._repr_html_()), display_id=True)

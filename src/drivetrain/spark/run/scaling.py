@@ -1,4 +1,4 @@
-"""The scalings of an embedded run: divides the state of a fragment again while all others run on.
+"""The scalings of an embedded run: divides the state of a fragment again while all others keep running.
 
 Problem, stages and invariants: see `core.change.scaling_state`; `divided_fragment` takes the steps.
 
@@ -40,13 +40,14 @@ class Scaling:
         self._reserved: Final = reserved
         self._scalings: Final = Scalings(execution.rundir.path)
         self.state: ScalingState | None = None
-        """The current or last scaling; replaced whole: threads read it."""
+        """The current or last scaling; replaced as a whole, since other threads read it."""
         self._divided: DividedFragment | None = None  # of the current one
 
     def propose(self, name: str, partitions: int, refuse: Callable[[], None]) -> ScalingState:
         """Begin to scale a fragment, named by its id or by a processor in it; returns its state.
 
-        `refuse` raises the error while something else is under way. Raises UserError when that is impossible.
+        `refuse` raises an error while something else is under way. Raises UserError when scaling is
+        impossible.
         """
         if not self._reserved.acquire(blocking=False):
             refuse()
@@ -59,7 +60,7 @@ class Scaling:
         return state
 
     def planned(self, name: str, partitions: int) -> PlannedScaling:
-        """A scaling as it would be; changes nothing. Raises UserError when it is impossible."""
+        """What scaling a fragment would do; changes nothing. Raises UserError when it is impossible."""
         state = self._checked(name, partitions)
         return planned_scaling(state, [scaled.of for scaled in self._scalings.all()])
 

@@ -1,4 +1,5 @@
-"""Whether the state of a fragment can be divided into so many partitions, and what that would be.
+"""Checks whether the state of a fragment can be divided into a number of partitions, and describes the
+scaling.
 
 Called by `scaling` in an embedded run, and by `cluster.executor.asked_checks`.
 """
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def named_fragment(plan: Plan, running: Collection[str], name: str) -> Fragment:
-    """The fragment of that id, or with that processor, of those that run; raises UserError without one."""
+    """The running fragment with that id, or with that processor; raises UserError if there is none."""
     fragment = next((f for f in plan.fragments if name == f.id or name in f.processors), None)
     if fragment is None or fragment.id not in running:
         raise no_such_fragment(plan.application, running, name)
@@ -30,7 +31,7 @@ def named_fragment(plan: Plan, running: Collection[str], name: str) -> Fragment:
 
 
 def checked_scaling(plan: Plan, fragment: Fragment, driver: FragmentDriver, partitions: int) -> ScalingState:
-    """The scaling of a fragment of `plan`, which `driver` drives, as it begins.
+    """The scaling of a fragment of `plan`, which `driver` drives, in its first stage.
 
     Raises UserError when it is impossible.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def refuse_fragments(before: LoadedVersion, loaded: LoadedVersion, change: Change) -> None:
-    """Raise UserError when a change starts or takes away fragments that it cannot."""
+    """Raise UserError when a change starts or removes fragments and cannot."""
     if not (change.starts or change.leaves):
         return
     if before.plan.latency != "micro-batch":
@@ -45,7 +45,7 @@ def refuse_fragments(before: LoadedVersion, loaded: LoadedVersion, change: Chang
 
 
 def started(execution: Execution, loaded: LoadedVersion, fragment: Fragment) -> FragmentQuery:
-    """The first query of a fragment, compiled, with its place; raises what is wrong with it."""
+    """The first query of a fragment, compiled, with its place; raises any error in the fragment."""
     record = loaded.record
     check_sources(loaded, fragment)
     places = execution.rundir.places

@@ -1,8 +1,8 @@
-"""Gives a fragment the state that its next query wants: the one that it has, an empty one, or the former one.
+"""Gives a fragment the state that its next query needs: the one that it has, an empty one, or the former one.
 
-Problem: a version that drops a fragment's state is in force from one file on. Each query of the fragment that
-is made after that must begin with an empty state, once, whichever process makes it; and one that is made
-after a rollback must have the former state again.
+Problem: a version that drops a fragment's state comes into force when one file is written. The first query
+of the fragment that is made after that must begin with an empty state, whichever process makes it, and only
+the first; one that is made after a rollback must have the former state again.
 
 Design: a mark in the checkpoint has the version that emptied the state (`runtime.state.dropped_state`).
 It is compared with the records of the versions when a query is made, before it starts, by the process that
@@ -53,7 +53,7 @@ def settle_state(
     """Give a fragment the state for a query that is going to be compiled in `context`, of version `number`.
 
     `newest_ms` returns the largest timestamp that messages of a fragment may have had. Returns a notice if
-    the state is another one now. Raises InputError when a version is damaged, and what Spark raises.
+    the state is another one now. Raises InputError when a version is damaged, and Spark's errors.
     """
     rundir = context.rundir
     own, stored = DroppedState(rundir.fragment(fragment)), rundir.versions
@@ -93,7 +93,8 @@ def _dropped(
 def _newest_taken_ms(context: CompileContext, fragment: str) -> int | None:
     """The largest timestamp that a fragment with state has assigned in its committed batches; None: none.
 
-    Spark's next watermark follows from it; with partitions, which have clocks of their own, the record does.
+    Spark's next watermark follows from it; with partitions, which have clocks of their own, the record has
+    it.
     """
     directory, graph = context.rundir.fragment(fragment), context.plan.graph
     planned = next(f for f in context.plan.fragments if f.id == fragment)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 LOOK_S: Final = 2.0
-"""How often a run looks."""
+"""How often a run checks."""
 
 
 class StoppedProducers:

@@ -52,7 +52,7 @@ class Subscribers:
     def subscribe(self, wanted: SubscriptionWanted) -> Subscribed:
         """The subscription of a reader, with which the running version is in force or on trial.
 
-        Raises UserError for a stream that does not exist, and as `LiveChanges.propose`.
+        Raises UserError for a stream that does not exist, and the errors of `LiveChanges.propose`.
         """
         before = self._changes.versions.in_force
         graph = before.plan.graph

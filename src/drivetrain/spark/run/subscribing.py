@@ -68,7 +68,7 @@ def outside_sources(graph: Graph) -> dict[str, ApplicationStream]:
 def subscribe(
     graph: Graph, rundir: RunDirectory, config: Config, waiting: Waiting | None, *, only: Iterable[str] = ()
 ) -> list[str]:
-    """Subscribe to what a graph reads of other applications (`only` these sources, if any are given).
+    """Subscribe to the streams of other applications that a graph reads (`only` for these sources, if given).
 
     Returns notices for the user. Raises UserError when the other application has no such stream or refuses,
     StartedOverError, and UnavailableError when it does not run and this application may not wait.

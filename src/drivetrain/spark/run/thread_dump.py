@@ -18,7 +18,7 @@ import traceback
 from typing import Any, Final
 
 MOST_CHARACTERS: Final = 400_000
-"""Most text of each of both."""
+"""The most text of each of the two dumps."""
 
 
 def threads_of_process() -> dict[str, str]:

@@ -75,7 +75,7 @@ class TrunkChanges:
         return True
 
     def version_of(self, driver: FragmentDriver) -> int:
-        """The version by which a fragment has failed, if it has."""
+        """The version that is to blame if a fragment has failed."""
         versions, going = driver.query.versions, self._going.get(driver.fragment)
         assert versions is not None
         return going if going is not None and driver.has_lost_its_query else versions.running.number
@@ -159,7 +159,7 @@ def check_trunk(
 
 
 def _refuse_other_inputs(loaded: LoadedVersion, fragment: Fragment, before: Trunk, after: Trunk) -> None:
-    """Raise UserError when Spark would read other inputs: its checkpoint has the place in each of them."""
+    """Raise UserError when Spark would read other inputs: its checkpoint has a position in each input."""
     if before.inputs != after.inputs:
         raise UserError(
             "the query would have other inputs, for a clock of its own, so its checkpoint does not fit",
@@ -170,7 +170,7 @@ def _refuse_other_inputs(loaded: LoadedVersion, fragment: Fragment, before: Trun
 
 
 def _refuse_other_columns(loaded: LoadedVersion, fragment: Fragment, before: Trunk, after: Trunk) -> None:
-    """Raise UserError when a state was made of other columns than it would be read with."""
+    """Raise UserError when a state was written with other columns than it would be read with."""
     if fragment.stateful is None:
         return
     node = loaded.plan.graph.nodes[fragment.stateful]

@@ -64,7 +64,7 @@ class WithdrawnSinks:
         self._waiting += [(version, id) for id in new]
 
     def find(self) -> None:
-        """Look which sinks of this process's fragments another process has recorded; raises InputError when
+        """Find sinks of this process's fragments that another process has recorded; raises InputError when
         an outcome is damaged."""
         self._waiting = []
         for number, ids in self._stored.to_remove().items():

@@ -1,6 +1,6 @@
 """The user's cache: Java libraries, and files that make Spark start and run faster on this machine.
 
-All of it is code, or classes of Java that are mapped into memory: anyone who can write there runs code as
+All of it is code, or Java classes that are mapped into memory: anyone who can write there runs code as
 this user. So the directory is created for this user alone, and files that others could have written are not
 used. Nothing there is secret: a directory that others may read stays so, since root may keep a cache for all
 users of a machine.
@@ -51,7 +51,7 @@ def require_usable(path: Path) -> None:
 
 def is_usable(path: Path) -> bool:
     """Whether a file or folder of the cache is there, and only this user and root could have written it."""
-    if not os.path.exists(path):  # unlike `Path.exists`, it says no when another user's cache is closed
+    if not os.path.exists(path):  # unlike `Path.exists`, False when another user's cache is closed
         return False
     try:
         require_usable(path)

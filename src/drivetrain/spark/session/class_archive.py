@@ -101,7 +101,7 @@ def make() -> Path:
 
 
 def _reason_of_failure(command: list[str]) -> str | None:
-    """Run a command; why it failed, None if it did not."""
+    """Run a command; returns why it failed, None if it did not."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -1,11 +1,11 @@
-"""What batches ask of DataFrames, with as few calls into Java as there can be.
+"""Operations on DataFrames that batches need, with as few calls into Java as possible.
 
 Problem: each call from Python into Java takes time from both processes, in every batch. PySpark makes several
 for an operation: for each of its arguments, for the name of a function, for each part of an answer.
 
-Design: expressions are text, and the Java objects that are made of a text are kept: they belong to no
-DataFrame. The columns of a DataFrame follow from its expressions and the columns before it, so they are asked
-for once, too.
+Design: expressions are text, and the Java objects that are made from a text are kept: they belong to no
+DataFrame. The columns of a DataFrame follow from its expressions and the columns before it, so they are
+asked for once, too.
 
 Invariants:
 
@@ -53,7 +53,7 @@ def expression(text: str) -> Column:
 
 
 def selected(df: DataFrame, *expressions: str) -> DataFrame:
-    """`df.selectExpr(*expressions)`; the expressions are ours, and mean the same in every session."""
+    """`df.selectExpr(*expressions)`; the expressions are Drivetrain's, and mean the same in every session."""
     jvm, of_java = _jvm(), df._jdf
     made = ClassicDataFrame(of_java.selectExpr(_texts(jvm, expressions)), df.sparkSession)
     if (before := _known(df)) is not None:
@@ -70,7 +70,7 @@ def filtered(df: DataFrame, condition: str) -> DataFrame:
 
 
 def observing(df: DataFrame, observation: Observation, *expressions: str) -> DataFrame:
-    """`df.observe(observation, ...)` with the aggregates that these texts are."""
+    """`df.observe(observation, ...)` with the aggregates that these texts describe."""
     jvm, first = _jvm(), expressions[0]
     observation._jvm = jvm
     observation._jo = java_class(jvm, _OBSERVATION)()
@@ -134,7 +134,7 @@ def _method(jvm: JVMView, of_class: str, name: str) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=_KEPT)
 def _schema_after(_of: JVMView, _before: StructType, _expressions: tuple[str, ...]) -> list[StructType]:
-    """Where the schema after these expressions is kept, once Java was asked."""
+    """A list to hold the schema after these expressions, once Java has been asked."""
     return []
 
 

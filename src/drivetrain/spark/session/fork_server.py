@@ -151,7 +151,7 @@ class Server:
                 self._clients[pid] = connection
                 self._selector.register(connection, selectors.EVENT_READ, pid)
                 connection.sendall(_ACCEPTED)
-        except OSError:  # the client has ended, or no process can be forked: it starts one itself
+        except OSError:  # the client has ended, or no process can be forked: it runs the module itself
             if pid > 0:
                 self._left(pid)
         finally:

@@ -1,12 +1,12 @@
-"""Keeps the connections to Spark's Java process whole when this process forks.
+"""Keeps the connections to Spark's Java process intact when this process forks.
 
 The problem: each Python thread has a connection of its own. A forked child that runs Python (of the
 multiprocessing module, or of subprocess with a function to call before the program) disposes of all threads
-but one. PySpark then closes their connections in order, which shuts down sockets that the child shares with
+but one. PySpark then closes their connections properly, which shuts down sockets that the child shares with
 its parent. A thread of the parent that waits for Java's answer at this moment fails with `Py4JError`,
 although Java runs.
 
-The design: a connection is closed in order only by the process that made it; in a child, it just goes.
+The design: a connection is shut down only by the process that made it; a child just drops it.
 
 Called by `spark_session`.
 """
@@ -34,6 +34,7 @@ def _close_if_owner(finalizer: ThreadLocalConnectionFinalizer) -> None:
 
 
 def _own_from_now_on() -> None:
-    """In a child, which has disposed of its parent's threads by now: what it makes itself is its own."""
+    """Called in a child, which has disposed of its parent's threads by now: connections that it makes are
+    its own."""
     global _owner
     _owner = os.getpid()

@@ -88,7 +88,7 @@ def fetch(packages: Sequence[str], checksums: Mapping[str, str], settings: str |
         try:
             publish_directory(jars, place)
         except OSError:
-            if not is_usable(place):  # otherwise another process was faster: its jars are as good
+            if not is_usable(place):  # otherwise another process was faster: its jars are just as good
                 raise
     return sorted(place.glob("*.jar"))
 

@@ -14,7 +14,7 @@ Invariants:
 1. Nobody sees a half-written jar: it gets its name by a rename.
 2. A jar that other users could have written is not used: it is code.
 3. Without a jar everything works as before.
-4. A jar that is right is not written again: an archive of Java's classes (`class_archive`) fits one file with
+4. A correct jar is not written again: an archive of Java's classes (`class_archive`) fits one file with
    one modification time, and several environments of a user share one jar.
 
 Called by `spark_session`, `class_archive` and `drivetrain warm-up`. Source: `RawLocalFileSystem` of Hadoop 3.
@@ -93,7 +93,8 @@ def make_jar() -> Path:
 
 
 def _jar_of(directory: Path) -> bytes:
-    """The classes of a directory as a jar. The same classes give the same bytes: it has no time of today."""
+    """The classes of a directory as a jar. The same classes give the same bytes: it contains no current
+    time."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as jar:
         for file in sorted(directory.rglob("*.class")):

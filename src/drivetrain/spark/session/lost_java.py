@@ -63,7 +63,8 @@ def java_has_ended() -> bool:
 def java_lost(config: Config, error: BaseException) -> UnavailableError | None:
     """The error for a Java process that has ended unexpectedly; None if `error` has another cause.
 
-    An ending process stops answering before its exit status can be read, so a lost call is a reason to wait.
+    An ending process stops answering before its exit status can be read, so after a lost call it is given
+    time to end.
     """
     java = java_process()
     if java is None:

@@ -67,7 +67,7 @@ _SILENT = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
 )
-"""Spark's loggers of errors that we report ourselves, and of each clean stop of a query."""
+"""Spark's loggers of errors that Drivetrain reports itself, and of each clean stop of a query."""
 
 
 _RUNNER_ENVIRONMENT = {
@@ -76,7 +76,7 @@ _RUNNER_ENVIRONMENT = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
-"""Variables that Spark puts, with its own values, into the environment of the function of a Python source.
+"""Variables that Spark adds, with its own values, to the environment of a Python source's function.
 
 It does so in the driver when a query begins to read from the source. Queries that start together share
 that map, and a map that grows while Spark sends it to a task arrives damaged (`OptionalDataException`). Here
@@ -91,7 +91,7 @@ def cores(master: str) -> int:
 
 
 def settings(config: Config) -> Mapping[str, str]:
-    """The Spark settings of an application, keyed by Spark's names; `spark.conf` wins over ours."""
+    """The Spark settings of an application, keyed by Spark's names; `spark.conf` wins over Drivetrain's."""
     partitions = config[keys.SHUFFLE_PARTITIONS] or cores(config[keys.MASTER])
     chosen = {
         "spark.driver.memory": f"{config[keys.DRIVER_MEMORY] // 2**20}m",
@@ -107,7 +107,8 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # With several stateful operators in a query, Spark judges lateness by the watermark of the batch
-        # before: a message for a fired window would reopen it, and it would fire twice. We have one.
+        # before: a message for a fired window would reopen it, and it would fire twice. Here each query has
+        # only one.
         "spark.sql.streaming.statefulOperator.allowMultiple": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.metricsEnabled": "false",

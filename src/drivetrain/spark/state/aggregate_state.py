@@ -4,7 +4,7 @@ Problem: Spark's state reader returns the buffers of an aggregation, not its res
 count.
 
 Design: aggregations with plain buffers are computed here as Spark does; the others are refused by name. The
-buffers of the aggregations follow one another, in the order of the aggregations.
+buffers are in the order of the aggregations.
 
 Called by `state_query`.
 """

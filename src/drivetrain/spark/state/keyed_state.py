@@ -35,7 +35,7 @@ def keyed_values(
     """The keys of a bucket, or only one, with their states by name: a value, a list or a mapping.
 
     A value that a key does not have is None. States of an older version are shown as `migrate` makes them.
-    Raises `UserError` for states of another declaration.
+    Raises `UserError` for states that were written with another declaration.
     """
     states = KeyStates(declaration(declared), saved)
     place = Place(states)

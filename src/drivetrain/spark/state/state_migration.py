@@ -94,5 +94,5 @@ def _noted(fragment: Path) -> Keyed | Persistent | None:
     try:
         noted = noted_operator(fragment)
     except InputError:
-        return None  # it cannot be read without modules that are gone: then the states say what they are
+        return None  # unreadable without modules that are gone: then the states show their version
     return None if noted is None else declared_of(noted)

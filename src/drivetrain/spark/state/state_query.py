@@ -7,8 +7,8 @@ Design: Spark's own state reader reads the newest batch that Spark has committed
 `state_description` gives the bytes their meaning. A persistent Task's states as of an earlier time follow
 from those of that batch and the pictures since (`state_pictures`). If Spark or the Task deletes files while
 they are being read, the query starts again, from the batch that is the newest then. If the pictures for a
-time are deleted, the snapshot of the newest checkpoint is tried, too: the time that it was recorded with can
-be queried for as long as it is the newest.
+time are deleted, the snapshot of the newest checkpoint is tried, too: the time for which it was recorded
+can be queried for as long as it is the newest.
 
 Invariants:
 
@@ -95,17 +95,17 @@ class States:
     def get(self, key: Any, at: Moment | None = None) -> Any:
         """The value of a key, now or as of an application time; None when it has none.
 
-        With windows a mapping by window: (start_ms, end_ms) to the value; of a keyed Task its states by name.
-        `at` is ISO 8601 (UTC by default),
-        a datetime, or ms since the epoch; or "checkpoint", see `checkpoint_ms`. Raises `UserError` for a time
-        that is not available.
+        With windows it is a mapping from (start_ms, end_ms) to the value; for a keyed Task, its states by
+        name. `at` is ISO 8601 (UTC by default), a datetime, or ms since the epoch; or "checkpoint", see
+        `checkpoint_ms`. Raises `UserError` for a time that is not available.
         """
         found = self._found(at, key)
         windows = {state.window: state.value for state in found if state.window is not None}
         return windows if windows else next((state.value for state in found), None)
 
     def items(self, at: Moment | None = None) -> list[KeptState]:
-        """All states, now or as of an application time, ordered by window and key; raises as `get`."""
+        """All states, now or as of an application time, ordered by window and key; raises the errors of
+        `get`."""
         return sorted(self._found(at), key=lambda s: (s.window or EVER, str(s.key)))
 
     def clock_ms(self) -> int | None:

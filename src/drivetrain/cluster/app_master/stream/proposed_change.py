@@ -90,7 +90,7 @@ class ProposedChange:
         )
 
     async def _made(self, message: ChangeGraph) -> GraphVersion:
-        """The record of the version that a client asks about; nothing is compiled. Raises as `compiled`."""
+        """The record of the version that a client asks about; nothing is compiled. Raises like `compiled`."""
         id, blocking = self._new_id(), self._owner.context.blocking
         try:
             await self._ask(self._running(), await self._request(id, message))

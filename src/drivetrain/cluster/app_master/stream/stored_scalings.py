@@ -98,7 +98,7 @@ class StoredScalings:
                 # The file is there, and is what counts; only its directory could not be synced.
 
     def end(self, state: ScalingState) -> tuple[ScalingState, DrivetrainError | None]:
-        """Record how a scaling has ended, according to the checkpoint; raises as `begin`.
+        """Record how a scaling has ended, according to the checkpoint; raises like `begin`.
 
         `state` is what its attempt says, or why there is none. Returns how it has ended, and why it could not
         be added to the list.

@@ -120,7 +120,7 @@ class StoredVersions:
         """The state of the versions at the beginning; ends trials that no process can decide, and the pause
         of an earlier application master.
 
-        Raises as `record`.
+        Raises like `record`.
         """
         stored = self._rundir.versions
         with self._rundir.preparation.while_prepared_by(self._me):
@@ -244,14 +244,14 @@ class StoredVersions:
     # ---- pauses
 
     def pause(self, compiled: Compiled) -> None:
-        """Have the fragments that a change concerns stand between two batches; raises as `record`."""
+        """Have the fragments that a change concerns stand between two batches; raises like `record`."""
         with self._rundir.preparation.while_prepared_by(self._me):
             change = compiled.change
             self._pause.write(HandoverPause(compiled.id, change.number, tuple(sorted(change.touched))))
         reached(CrashPoint.HANDOVER_PAUSED)
 
     def end_pause(self) -> None:
-        """Let the fragments continue; raises as `record`."""
+        """Let the fragments continue; raises like `record`."""
         with self._rundir.preparation.while_prepared_by(self._me):
             self._pause.remove()
 
@@ -292,7 +292,7 @@ class StoredVersions:
         return self.stands()
 
     def record_outcome(self, effect: RecordOutcome) -> Standing:
-        """Record how a change has ended, and which fragments now have to leave; raises as `record`."""
+        """Record how a change has ended, and which fragments now have to leave; raises like `record`."""
         change, outcome = effect.change, effect.outcome
         reached(CrashPoint.BEFORE_OUTCOME)
         with self._rundir.preparation.while_prepared_by(self._me):
