@@ -186,11 +186,9 @@ class Listener(QuietListener):
 class Process:
     """One life of the process: from its start until it has finished, was stopped, or is killed."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, state: str = "state") -> None:
         self.world = world
-        self.rundir = RunDirectory(
-            str(world.directory / "state"), "shells", world.application.naming_settings
-        )
+        self.rundir = RunDirectory(str(world.directory / state), "shells", world.application.naming_settings)
         self.parts: list[Participation] = []
         self.recoveries: list[SteppedRecovery] = []
         self.readings: list[SteppedReading] = []

@@ -8,11 +8,12 @@ forward and back.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -267,6 +268,24 @@ def mark_of(version: GraphVersion, fragment: str) -> int:
     return change_in(version.processors[id].described for id in version.fragments[fragment].branches)
 
 
+@contextlib.contextmanager
+def simulated(world: World) -> Iterator[pytest.MonkeyPatch]:
+    """Time, disk, sinks and threads are those of `world`."""
+    with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
+        patched.setattr(time, "monotonic", lambda: world.now_s)
+        patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))
+        patched.setattr(time, "time", world.wall_s)
+        patched.setattr(time, "time_ns", world.wall_s.time_ns)
+        patched.setattr(time, "sleep", world.sleep)
+        patched.setattr(newest_bound, "AHEAD_MS", DISORDER_MS)  # all messages are of a few seconds
+        patched.setattr(
+            opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
+        )
+        # A thread would use the wall clock; a process that was replaced notices with the next checkpoint.
+        patched.setattr(run_checkpoints, "Watch", lambda *_: None)
+        yield patched
+
+
 def run_world(
     seed: int,
     deaths: Sequence[CrashPoint] | None = None,
@@ -288,18 +307,7 @@ def run_world(
             scalings=scalings,
             is_copied=is_copied,
         )
-        with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
-            patched.setattr(time, "monotonic", lambda: world.now_s)
-            patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))
-            patched.setattr(time, "time", world.wall_s)
-            patched.setattr(time, "time_ns", world.wall_s.time_ns)
-            patched.setattr(time, "sleep", world.sleep)
-            patched.setattr(newest_bound, "AHEAD_MS", DISORDER_MS)  # all messages are of a few seconds
-            patched.setattr(
-                opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
-            )
-            # A thread would use the wall clock; a process that was replaced notices with the next checkpoint.
-            patched.setattr(run_checkpoints, "Watch", lambda *_: None)
+        with simulated(world):
             while run_life(world) is not RunOutcome.FINISHED:
                 world.check_shown()
                 world.check_versions()

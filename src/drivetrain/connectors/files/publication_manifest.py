@@ -41,7 +41,7 @@ from drivetrain.errors import InputError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.settings import StoreSettings
-from drivetrain.runtime.whole_files import is_local, publish_bytes
+from drivetrain.runtime.whole_files import is_local, publish_bytes, read_whole_file
 
 _BATCH = re.compile(r"-(?:to)?(\d{8,})\.[^/]*$")
 _MANIFEST = re.compile(r"published-.+\.json")
@@ -190,5 +190,14 @@ def _base_name(path: str) -> str:
 def _read(filesystem: pafs.FileSystem, path: str) -> Published:
     if filesystem.get_file_info(path).type != pafs.FileType.File:
         return Published()
-    with filesystem.open_input_stream(path) as stream:
-        return msgspec.json.decode(stream.read(), type=Published)
+    try:
+        # In one request: it is replaced while applications run, and may become longer.
+        return msgspec.json.decode(read_whole_file(filesystem, path), type=Published)
+    except msgspec.DecodeError as error:
+        raise InputError(
+            "the record of what file sinks have published is damaged",
+            where=path,
+            got=str(error),
+            remedy="restore it from a backup; without one delete it: then every file in the sinks' "
+            "directories counts as published",
+        ) from error

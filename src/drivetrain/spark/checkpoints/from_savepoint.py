@@ -157,6 +157,11 @@ class OpenedSavepoint:
         return text
 
     @property
+    def is_copied(self) -> bool:
+        """Whether it is a copied checkpoint, which its former process may continue until the claim."""
+        return self._copied_by is not None
+
+    @property
     def life(self) -> Life:
         """The life that starts from here."""
         return self.manifest.life.elsewhere() if self._copied_by is None else self.manifest.life

@@ -111,6 +111,9 @@ def prepare(
         had_former = copies is not None and copies.claim(starts_over=fresh or savepoint is not None)
         is_outdated = copies is not None and copies.is_outdated
         if saved is not None and not is_outdated:
+            if had_former:
+                wait_for_the_former()
+                saved.drop_later(execution.sinks)
             rundir.taken_over()
     if is_outdated:  # the former process can make no more checkpoints from now on
         rundir.clear()
@@ -118,9 +121,6 @@ def prepare(
             plan, rundir, config, flow=flow, host=host, version=version, waiting=waiting, copies=copies
         )
     execution.copies = copies
-    if had_former and saved is not None:
-        wait_for_the_former()
-        saved.drop_later(execution.sinks)
     return execution
 
 
@@ -189,7 +189,7 @@ def _prepared(
         _validate_sources(plan, config)
     for sink in sinks.values():
         sink.validate()
-    if saved is not None:
+    if saved is not None and not saved.is_copied:
         saved.drop_later(sinks)
     restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
     subscribed = subscribe(plan.graph, rundir, config, waiting)

@@ -109,3 +109,11 @@ def test_a_fresh_start_forgets_one_sink_and_not_the_other(tmp_path: Path) -> Non
     both["a"].validate()
     both["a"].prepare(rows(2, 3), 0)
     assert publish_transaction(both, 2, dict.fromkeys(both, 0)) == {"a": 2, "b": 0}
+
+
+def test_a_damaged_record_of_what_was_published_is_named(tmp_path: Path) -> None:
+    opened(tmp_path).write(rows(1), 0)
+    (record,) = (tmp_path / "out" / "_drivetrain").glob("published-*.json")
+    record.write_bytes(record.read_bytes()[:-3])
+    with pytest.raises(InputError, match="the record of what file sinks have published is damaged"):
+        published_files(tmp_path / "out")
