@@ -53,10 +53,10 @@ class Part(Protocol):
     """The bytes of an archive that have arrived; `CodeCache` is one."""
 
     def arrived_bytes(self, sha256: str) -> int:
-        """How many they are."""
+        """How many bytes of an archive have arrived."""
 
     def append(self, sha256: str, data: bytes) -> None:
-        """Add the next ones."""
+        """Append the next bytes."""
 
 
 async def upload(ask: AskLeader, archive: Archive) -> None:

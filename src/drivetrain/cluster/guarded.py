@@ -7,9 +7,10 @@ could end a term, or a worker with all its processes.
 
 Design. `GuardedActor.receive` is the boundary. An exception ends the handling of that one message: the actor
 logs it with the sender, counts it, and answers the asker with a failure; `recovered` then repairs what the
-handler left half done. An error that we raise on purpose describes what is wrong with the message. Any other
-exception, including `InternalError`, is a defect of ours that the message revealed: it is logged with its
-traceback and counted separately. `ends_with` decides which exceptions pass the boundary nevertheless.
+handler left half done. An error that is raised on purpose describes what is wrong with the message. Any
+other exception, including `InternalError`, is a defect of Drivetrain that the message revealed: it is
+logged with its traceback and counted separately. `ends_with` decides which exceptions pass the boundary
+nevertheless.
 
 Invariants:
 1. Only an exception that `ends_with` lets through makes a guarded actor fail. No message from outside does
@@ -72,7 +73,7 @@ class Mishaps:
 
 
 def is_defect(error: Exception) -> bool:
-    """Whether an exception in a message's handler is a defect of ours, not a fault of the message."""
+    """Whether an exception in a message's handler is a defect of Drivetrain, not a fault of the message."""
     return not isinstance(error, DrivetrainError) or isinstance(error, InternalError)
 
 

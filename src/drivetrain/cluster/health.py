@@ -6,8 +6,8 @@ CPU time than what it asks about. An open port alone does not show that a master
 Design: two paths, in the event loop of the process, so that no answer comes while that hangs. `/healthz` is
 200 whenever it answers; `/readyz` is 200 or 503, with the reason as text. A request is read up to
 `MOST_BYTES` within `TIMEOUT_S`; its head alone counts, and the connection is closed after the answer. At most
-`MOST_CONNECTIONS` are open, further ones are closed at once. Nothing secret is answered, and nothing can be
-changed.
+`MOST_CONNECTIONS` are open, further ones are closed at once. No answer contains a secret, and nothing can
+be changed.
 
 Invariants:
 1. Whatever a client sends, or does not send, its connection ends within `TIMEOUT_S`.
@@ -36,7 +36,7 @@ log: Final = logging.getLogger("drivetrain.cluster")
 
 
 class Readiness(NamedTuple):
-    """Whether a process can do its work, and why (not), as a few words."""
+    """Whether a process can do its work, and why (not), in a few words."""
 
     is_ready: bool
     why: str

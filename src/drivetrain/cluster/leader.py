@@ -13,8 +13,8 @@ Invariants:
 1. Every leader that is returned or passed to a callback has itself confirmed that it leads, in its term.
 2. A link never goes back to a lower term, unless a majority of masters knows no term as high (all of them
    lost their disks).
-3. A link calls `on_lost` only after `on_found`. A second `on_found` for the same leader means that the leader
-   was unreachable meanwhile and may have forgotten us.
+3. A link calls `on_lost` only after `on_found`. A second `on_found` for the same leader means that the
+   leader was unreachable meanwhile and may have forgotten this process.
 
 Called by workers, application masters and clients. Source: Gearpump's MasterProxy.
 """
@@ -135,7 +135,7 @@ class LeaderSearch:
         return [self._found[place] for place in self.masters if place in self._found]
 
     def forget_actor(self, master: ActorRef) -> None:
-        """As `forget`, by the master's actor."""
+        """Like `forget`, given the master's actor."""
         for place in [place for place, found in self._found.items() if found == master]:
             self.forget(place)
 

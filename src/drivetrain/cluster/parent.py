@@ -3,11 +3,12 @@
 Problem: however a worker dies, its processes must not outlive it.
 
 Design: three ties, as each of them fails somewhere. The kernel is asked for SIGKILL when the parent dies
-(Linux; it looks at the thread that started us, so workers start processes from their main thread). Standard
-input is a pipe whose other end only the worker holds: when it closes, a thread ends this process, on any
-platform. And the process compares its parent's process id, in case the parent died before either tie held.
-The processes that these processes start (Java, Python workers, a user's commands) are ended by the worker, by
-its guard when the worker is gone, and by the next worker in the same directory; see `worker.orphans`.
+(Linux; it looks at the thread that started this process, so workers start processes from their main
+thread). Standard input is a pipe whose other end only the worker holds: when it closes, a thread ends this
+process, on any platform. And the process compares its parent's process id, in case the parent died before
+either tie held. The processes that these processes start (Java, Python workers, a user's commands) are
+ended by the worker, by its guard when the worker is gone, and by the next worker in the same directory; see
+`worker.orphans`.
 
 Invariants:
 1. When `wait_for_launch_file` has returned, the process ends within a moment after its worker has.

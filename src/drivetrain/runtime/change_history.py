@@ -2,8 +2,8 @@
 
 Problem: a change may take long, and another process may finish it. Users want to see where the time went.
 
-Design: a stage is added when it is first reached, and written once the version is recorded. The history
-decides nothing, so an error in writing it is a notice.
+Design: a stage is added when it is first reached, and written once the version is recorded. Nothing depends
+on the history, so an error in writing it is only a notice.
 
 What if we die here: the last stage is missing, and the next process records that it resumed the change.
 
@@ -29,14 +29,14 @@ class KeepsStages(Protocol):
         """The stages that are kept; raises InputError when they are damaged."""
 
     def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
-        """Keep these; raises an error if they cannot be written."""
+        """Keep these stages; raises an error if they cannot be written."""
 
 
 class ChangeHistory:
     """The stages of a change of an application whose versions are `stored`."""
 
     def __init__(self, stored: KeepsStages, notices: deque[str]) -> None:
-        self.stages: tuple[ChangeStage, ...] = ()  # replaced whole: threads read it
+        self.stages: tuple[ChangeStage, ...] = ()  # replaced as a whole: threads read it
         self._stored: Final = stored
         self._notices: Final = notices
         self._number = 0  # of the version, once it is recorded

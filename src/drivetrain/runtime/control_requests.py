@@ -134,7 +134,7 @@ def ask_change(
     how: Made = "update",
     options: ChangeOptions = NO_OPTIONS,
 ) -> int:
-    """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
+    """Ask the application that runs in `rundir` to change; returns the version's number once it is in force.
 
     `against` is the version that it was compared with. Raises the refusal, and UnavailableError when the
     application does not run embedded here.
@@ -152,7 +152,7 @@ def ask_change(
 def ask_to_give_up(rundir: RunDirectory, number: int) -> None:
     """Ask the application that runs in `rundir` to go back from a version on trial.
 
-    Raises UserError when it is not on trial, and UnavailableError as `ask_change`.
+    Raises UserError when it is not on trial, and UnavailableError like `ask_change`.
     """
     ask(rundir, ControlRequest("give-up", number=number), ANSWERS_S)
 
@@ -161,7 +161,7 @@ def ask_to_scale(rundir: RunDirectory, fragment: str, partitions: int) -> Scalin
     """Have the application that runs in `rundir` divide the state of a fragment again; returns the state of
     the scaling.
 
-    Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
+    Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError like `ask_change`.
     """
     return scaling_in(ask(rundir, ControlRequest("scale", fragment=fragment, partitions=partitions)).state)
 
@@ -176,9 +176,9 @@ def ask_planned_scaling(rundir: RunDirectory, fragment: str, partitions: int) ->
 
 
 def wait_scaled(state: Callable[[], ChangeState], timeout_s: float | None = None) -> ScalingState:
-    """Wait until the scaling of an application has ended, or for `timeout_s`; returns how it stands then.
+    """Wait until the scaling of an application has ended, or for `timeout_s`; returns its state then.
 
-    Raises what `state` raises when the application has ended.
+    Raises the errors of `state` when the application has ended.
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     waiting = threading.Event()
@@ -192,14 +192,14 @@ def wait_scaled(state: Callable[[], ChangeState], timeout_s: float | None = None
 def scaling_in(state: ChangeState | None) -> ScalingState:
     """The scaling that an application reports."""
     if state is None or state.scaling is None:
-        raise InternalError("an application does not say how a scaling stands")
+        raise InternalError("the answer of an application lacks the state of its scaling")
     return state.scaling
 
 
 def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscribed:
     """Have the application that runs in `rundir` keep a stream for another one.
 
-    Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError as `ask_change`.
+    Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError like `ask_change`.
     """
     subscribed = ask(rundir, ControlRequest("subscribe", wanted=wanted), _COMPILES_S).subscribed
     if subscribed is None:
@@ -218,16 +218,16 @@ def ask_to_unsubscribe(rundir: RunDirectory, reader: str, source: str | None) ->
 def ask_to_configure(
     rundir: RunDirectory, values: Mapping[str, str], restored: Iterable[str]
 ) -> tuple[ChangedValue, ...]:
-    """Have the application that runs in `rundir` use other values of configuration keys; what has changed.
+    """Have the application that runs in `rundir` use other values of configuration keys; returns the changes.
 
-    Raises like `RunningConfig.change`, and UnavailableError as `ask_change`.
+    Raises like `RunningConfig.change`, and UnavailableError like `ask_change`.
     """
     request = ControlRequest("configure", values=dict(values), restored=tuple(restored))
     return ask(rundir, request, ANSWERS_S).configured
 
 
 def asked_state(rundir: RunDirectory) -> ChangeState:
-    """The state of an application's changes; raises UnavailableError as `ask_change`."""
+    """The state of an application's changes; raises UnavailableError like `ask_change`."""
     state = ask(rundir, ControlRequest("state"), ANSWERS_S).state
     if state is None:
         raise InternalError("the answer of an application lacks its state", where=rundir.app_id)
@@ -241,8 +241,8 @@ def wait_ended(
 ) -> ChangeState:
     """Wait until the change to version `number` has ended, or for `timeout_s`; returns the last state.
 
-    Raises what `state` raises when the application has ended, and
-    UnavailableError when another change has followed.
+    Raises the errors of `state` when the application has ended, and UnavailableError when another change
+    has followed.
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     waiting = threading.Event()

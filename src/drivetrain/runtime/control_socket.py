@@ -62,7 +62,7 @@ class NobodyListensError(UnavailableError):
 class ControlSocket:
     """Answers requests while it is open: `answer` is given a line and gives one, in threads of its own.
 
-    One process at a time: whoever holds the lock of the state directory `home`.
+    One process at a time: the one that holds the lock of the state directory `home`.
     """
 
     def __init__(self, home: Path, answer: Callable[[bytes], bytes]) -> None:

@@ -84,7 +84,7 @@ def page_of(
     for _ in range(_TRIES):
         dropped = [store.dropped for store in stores]
         page = _readable(stores, limit, before, longest)
-        if [store.dropped for store in stores] == dropped:  # else the numbers of its messages may be others'
+        if [store.dropped for store in stores] == dropped:  # else its numbers may be those of other messages
             return page
     raise UnavailableError(
         "the dead letters cannot be read right now",

@@ -59,7 +59,7 @@ class FragmentLock:
         """
         try:
             with writing("the lock of a fragment", self._path):
-                # While the Java process ends, the file is locked already, but the fragment is not ours yet.
+                # While the Java process ends, the file is locked already, but the fragment is not free yet.
                 if not self._lock.take() or self.is_java_alive:
                     return None
                 before = self.mark

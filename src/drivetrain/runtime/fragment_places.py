@@ -8,7 +8,7 @@ its first batch is noted in its directory; it is larger than those of every frag
 left.
 
     <state directory>/fragments/<id>/first-batch   the number of its first batch, as outputs see it
-    <state directory>/last-number                  the largest number that a fragment has used that has left
+    <state directory>/last-number                  the largest number that any fragment that has left has used
 
 What if we die here: nothing is deleted before it is recorded that the fragment has to go, or while another
 version could come into force with it; a deletion that was interrupted is done again.
@@ -17,7 +17,7 @@ Invariants:
 
 1. No number of a batch is used twice by fragments of one name.
 
-Called by `run_directory`, from which others get it.
+Called by `run_directory`, through which other modules use it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _IF_FULL: Final = "make room, and run the same command again: it continues where
 
 
 HowItLeaves: TypeAlias = Literal["drains", "is discarded", "is deleted"]
-"""How a fragment leaves: it processes what it has, it is stopped, or only its files are left to go."""
+"""How a fragment leaves: it processes what it has, it is stopped, or only its files are left to delete."""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -255,7 +255,7 @@ class GraphVersions:
         self._amend(number, without)
 
     def note_leaving(self, number: int, fragment: str, how: HowItLeaves | None) -> None:
-        """Record how far a fragment is that leaves since the change to a version; None: it is gone.
+        """Record how a fragment leaves that the change to a version removes; None: it is gone.
 
         Several processes may do that at the same time, each for its fragments.
         """
@@ -361,7 +361,7 @@ class GraphVersions:
         self._stages_file(number).path.unlink(missing_ok=True)
 
     def last_readable(self) -> GraphVersion | None:
-        """The version in force; None if it is damaged: a run does not need it."""
+        """The version in force; None if it is damaged: a run can do without it."""
         try:
             return self.in_force()
         except InputError:

@@ -35,7 +35,7 @@ class KnownVersion:
     trial: Trial | None
     stages: tuple[ChangeStage, ...] = ()
     handing_over: str | None = None
-    """While the version before hands over to it: how far that is, in words."""
+    """While the version before hands over to it: the progress of that, in words."""
 
     @property
     def outcome(self) -> str:
@@ -91,7 +91,7 @@ def known_versions(
 
 
 def _options(record: GraphVersion) -> ChangeOptions:
-    """The options of the change to a version, as far as they decide what becomes of its processors."""
+    """The options of the change to a version, as far as they affect its processors."""
     states = (record.fragments[id].stateful for id in record.drops)
     drops = tuple(id for id in states if id is not None)
     return ChangeOptions(discards=record.discards, drops=drops, history_ms=record.history_ms)
@@ -104,7 +104,7 @@ def known_among(
     is_running: Callable[[], bool],
     stages: Callable[[int], tuple[ChangeStage, ...]] = lambda _: (),
 ) -> list[KnownVersion]:
-    """As `known_versions`, of versions by number, in growing order, with how their changes have ended.
+    """Like `known_versions`, for versions by number, in growing order, with the outcomes of their changes.
 
     `stages` is the history of the change to a version.
     """

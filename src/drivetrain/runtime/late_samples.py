@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 FOLDER: Final = "late-messages"
 LONGEST: Final = 4_000
-"""Most characters of a message."""
+"""The most characters of a message that are kept."""
 
 Position: TypeAlias = tuple[int, str, int]
 """Where a sample is among all: when it was stored, its fragment, its number there."""

@@ -1,8 +1,8 @@
 """Deletes the leftovers of an application's changes that never came into force, or that are over.
 
 Problem: a fragment, or a channel for another application, is prepared before the version that has it is
-recorded, and messages from before a change are written for it aside. If the process dies in between, the
-files stay; and channels of subscriptions that have ended may be left, too.
+recorded, and messages from before a change are written for it in a separate folder. If the process dies in
+between, the files stay; and channels of subscriptions that have ended may be left, too.
 
 Design: the process that has prepared the application, and that alone runs it, deletes files that no version
 names. The key of a subscription is in the name of its channel, so a channel that the version in force lacks

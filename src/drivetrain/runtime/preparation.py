@@ -43,7 +43,7 @@ class Preparer(NamedTuple):
 
 
 NO_EXECUTORS: Final = Preparer("", 0, "")
-"""In place of a preparer: one process runs the application without executors."""
+"""Stands for a preparer when one process runs the application without executors."""
 
 
 class Preparation:
@@ -83,7 +83,7 @@ class Preparation:
         return dict(self._read().get("schemas", {}))
 
     def begin(self, preparer: Preparer) -> None:
-        """End the time of an earlier preparer, if any; waits for a decision of it that is being made."""
+        """End the time of an earlier preparer, if any; waits for a decision that it is making."""
         noted = self._read()  # which only the process that prepares changes
         if not noted:
             return
@@ -94,7 +94,7 @@ class Preparation:
             write_notes(self._notes, {**noted, "next": preparer})
 
     def note(self, preparer: Preparer, schemas: Mapping[str, Any]) -> None:
-        """Record the preparer and the schemas; waits for a decision of an earlier one that is being made."""
+        """Record the preparer and the schemas; waits for a decision that an earlier one is making."""
         with self._locked():
             write_notes(self._notes, {"by": preparer, "schemas": dict(schemas)})
 

@@ -117,7 +117,7 @@ class RunDirectory:
 
         Waits up to `wait_s` for predecessors that are being killed, and before it prepares also for their
         Java processes, which may still commit a batch. Raises `UnavailableError` after that, or if a later
-        epoch has prepared it, and `InputError` as `acquire`.
+        epoch has prepared it, and `InputError` like `acquire`.
         """
         deadline = time.monotonic() + wait_s
         while True:
@@ -331,10 +331,10 @@ class RunDirectory:
     def begin(
         self, plan: Plan, version: GraphVersion | None = None, code: bytes | None = None
     ) -> GraphVersion:
-        """Note what runs here, before its first batch; a life that was made aside is the current one then.
+        """Note what runs here, before its first batch; a life that was prepared is the current one then.
 
-        The graph's version (None: as the plan says) is recorded if it is another one than the last, with its
-        code if that can be kept; returns the version in force. Raises `UserError` as `refuse_another_graph`.
+        The graph's version (None: that of the plan) is recorded if it differs from the last, with its code
+        if that can be kept; returns the version in force. Raises `UserError` like `refuse_another_graph`.
         """
         self.refuse_another_graph(plan)
         notes, shape = self._read(), self.state_shape

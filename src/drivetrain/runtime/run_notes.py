@@ -14,7 +14,7 @@ from drivetrain.runtime.durable_file import DurableFile
 
 
 def known_in(directory: Path) -> Mapping[str, Any]:
-    """The notes of a state directory, as `RunDirectory.known`; raises `InputError` when it is damaged."""
+    """The notes of a state directory, like `RunDirectory.known`; raises `InputError` when it is damaged."""
     return read_notes(notes_in(directory))
 
 

@@ -3,7 +3,7 @@
 Problem: users want to see when a state was divided into another number of partitions, by whom, and how long
 that took. The state itself says only how many there are.
 
-Design: a file of the last ones. It decides nothing.
+Design: a file of the last ones. Nothing depends on it.
 
 What if we die here: a scaling was done and is not in the file.
 

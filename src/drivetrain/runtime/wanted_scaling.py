@@ -1,7 +1,8 @@
 """The scaling of a fragment that an application in a cluster is to do, as a file.
 
 Problem: a client asks the application master to scale a fragment, which runs in another process. Each of them
-may die between any two steps, and no message is sure to arrive; yet what a client was promised must be done.
+may die between any two steps, and no message is sure to arrive; yet a scaling that was promised to a client
+must be done.
 
 Design: one file in the state directory names the fragment and the number of partitions that its state is to
 have. The attempt of that fragment reads it when it starts, and when it is asked to look. How many partitions
@@ -34,7 +35,7 @@ _IF_FULL: Final = "make room, and scale the fragment again: nothing has changed"
 
 
 class WantedScaling(msgspec.Struct, frozen=True):
-    """The scaling `state`, as it was when it was asked for, of the submitted application `app_id`."""
+    """The scaling `state`, as it was requested, of the submitted application `app_id`."""
 
     app_id: str
     state: ScalingState
@@ -64,5 +65,5 @@ class WantedScalingFile:
         self._file.write(msgspec.json.encode(wanted))
 
     def remove(self) -> None:
-        """It has ended, or is forgotten; raises DiskFullError and OutputError."""
+        """Remove it, when the scaling has ended or is forgotten; raises DiskFullError and OutputError."""
         self._file.remove()

@@ -1,7 +1,7 @@
 """`python -m drivetrain.cluster.app_master LAUNCH_FILE`: the process of an application master.
 
 Started by a worker. Exit codes: 0 when the application's end is in the registry, or another application
-master took over, or is to; 2 when it cannot start with its launch file; 70 for a bug.
+master took over, or will; 2 when it cannot start with its launch file; 70 for a bug.
 
 On SIGTERM and SIGINT it hands over: its executors finish their batches and end, and the leader starts the
 next application master elsewhere.
@@ -97,7 +97,7 @@ async def _serve(launch: LaunchFile) -> int:
         return 0
     finally:
         stopped.cancel()
-        with contextlib.suppress(DrivetrainError):  # an actor that hangs does not keep the process
+        with contextlib.suppress(DrivetrainError):  # an actor that hangs does not keep the process alive
             await system.terminate()
         failed.cancel()
 

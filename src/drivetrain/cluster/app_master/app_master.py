@@ -113,7 +113,7 @@ class ApplicationMaster(Actor):
         """Called when an executor that had joined is gone; it is replaced automatically."""
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
-        """Called when no executor can be had; by default the application fails when it has none at all."""
+        """Called when no executor is available; by default the application fails when it has none at all."""
         if not self.pool.ready:
             self.end(ApplicationState.FAILED, error)
 

@@ -21,7 +21,8 @@ T = TypeVar("T")
 def noted_and_repeated(
     owner: ApplicationMaster, timer: str, act: Callable[[], None], delay_ms: int
 ) -> Callable[[Exception], None]:
-    """Handles the failure of what must be done sooner or later: notes it, and calls `act` again, later."""
+    """A handler for failures of work that must be done eventually: notes the error, calls `act` again
+    later."""
 
     def failed(error: Exception) -> None:
         owner.note(error_view(error))

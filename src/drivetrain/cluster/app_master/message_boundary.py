@@ -1,11 +1,11 @@
 """The boundary around an application master's message handling: decides what an exception ends.
 
 Problem: executors, workers, masters and clients all send messages to an application master. A faulty message
-must not end the application; a defect of ours that a message reveals must become visible; and an application
-whose own code raises must fail, instead of waiting forever.
+must not end the application; a defect of Drivetrain that a message reveals must become visible; and an
+application whose own code raises must fail, instead of waiting forever.
 
 Design: as in `cluster.guarded`, an exception from handling a message or an answer of another process ends
-only that message; if it is a defect of ours, the application's errors show it, too. An exception from
+only that message; if it is a defect of Drivetrain, the application's errors show it, too. An exception from
 handling an application master's message to itself fails the application. So does one from a user's hook,
 unless the hook was called for a client's message.
 
@@ -75,7 +75,7 @@ class MessageBoundary:
             self._owner.fail(error)
 
     def _refuse(self, message: Message, error: Exception) -> None:
-        # The answer to a request of ours has no sender: it arrives within a message of our own.
+        # The answer to a request of this process has no sender: it arrives within a message of its own.
         received = message.answer if isinstance(message, Answered) and message.answer else message
         kind = f"{_WHO} could not handle {type(received).__name__}"
         sender = self._context.sender

@@ -110,7 +110,7 @@ class Registrar:
             self.report()
 
     def report(self) -> None:
-        """Report now, unless a report is under way or no leader has registered us."""
+        """Report now, unless a report is under way or no leader has registered this application master."""
         leader = self.leader
         if self._is_reporting or leader is None or not self.is_registered:
             return

@@ -150,7 +150,7 @@ class Attachment:
 
     def _view_seen(self, view: ApplicationView, now_ms: int) -> list[Effect]:
         if view.epoch < self._epoch:
-            return []  # from a registry that is older than what we have seen
+            return []  # from a registry that is older than what was seen
         self._reach(view.epoch)
         if view.state.is_over:
             return [self._end(view.state, view.why, status_of(view))]

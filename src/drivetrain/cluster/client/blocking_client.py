@@ -106,7 +106,7 @@ class BlockingClient:
     ) -> str:
         """Load and plan the application of `file` here, then hand it to the cluster; returns its id.
 
-        Raises what loading, planning and `Client.submit` raise.
+        Raises the errors of loading, planning and `Client.submit`.
         """
         submission = prepare_submission(
             file,
@@ -235,7 +235,7 @@ class BlockingClient:
         drop_state: Iterable[str] = (),
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
-        """Put what the function `replace` in `file` returns in place of a processor, as `update`."""
+        """Put what the function `replace` in `file` returns in place of a processor, like `update`."""
         edit = replace_edit(file, processor, directory=directory)
         options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state))
         return self._ended(app, self.begin_edit(app, edit, 0, options), timeout)
@@ -249,7 +249,7 @@ class BlockingClient:
         even_if_read: bool = False,
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
-        """Remove a processor, and everything that reads from it, as `update`."""
+        """Remove a processor, and everything that reads from it, like `update`."""
         options = ChangeOptions(discards=discard, even_if_read=even_if_read)
         return self._ended(app, self.begin_edit(app, remove_edit(processor), 0, options), timeout)
 
@@ -284,7 +284,7 @@ class BlockingClient:
         `drivetrain scale`. Waits until the fragment runs again, and returns how long it took.
 
         Raises UserError when that is impossible, or has failed, ChangeUnderwayError during a change, and
-        UnavailableError when it has not ended after `timeout`; then it continues.
+        UnavailableError when it has not ended after `timeout`; the scaling then continues.
 
         >>> def wider(client: BlockingClient) -> int:
         ...     return client.scale("shop", "hourly", partitions=8).paused_ms

@@ -151,7 +151,7 @@ class Client(ScalingClient, WaitingClient):
         return view, await self.job_status(view)
 
     async def job_status(self, view: ApplicationView) -> JobStatus | None:
-        """As `status`, of an application that the registry gave; needs no leader."""
+        """Like `status`, for a view that came from the registry; needs no leader."""
         return await ask_status(view)
 
     async def history(self, view: ApplicationView) -> History:
@@ -189,7 +189,8 @@ class Client(ScalingClient, WaitingClient):
         """Let an application process messages again from the timestamp `replay_from` on, even if it is over.
 
         It starts with empty state; published output stays. `replay_from` is ISO 8601 (UTC unless it has a
-        zone), a datetime, or ms since the epoch. Raises `UserError` for anything else, and as `restart`.
+        zone), a datetime, or ms since the epoch. Raises `UserError` for anything else, and the errors of
+        `restart`.
         """
         return await self._restart(app, moment_ms(replay_from, "replay_from"))
 
@@ -282,7 +283,7 @@ class Client(ScalingClient, WaitingClient):
     ) -> list[Piece]:
         """The ends of the logs of an application's processes, or of one of them, at most `max_bytes` each.
 
-        With `offset` what follows it. Raises UnknownApplicationError, NoLogError.
+        With `offset`, the bytes that follow it. Raises UnknownApplicationError, NoLogError.
         """
         return await self._logs.read(await self.application(app), process, max_bytes, offset)
 

@@ -103,7 +103,7 @@ class ConsoleLine:
         )
 
     async def call(self, call: ClientCall[A], arguments: msgspec.Struct) -> A:
-        """The answer to a call of `console_calls`; raises what the cluster, or the console, refuses it with.
+        """The answer to a call of `console_calls`; raises the refusal of the cluster or the console.
 
         Raises ConsoleUnreachableError, ConsoleRefusedError, PeerViolationError if it is not a console that
         answers.

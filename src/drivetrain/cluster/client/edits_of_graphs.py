@@ -21,7 +21,7 @@ from drivetrain.code.archive import Archive, pack
 
 @dataclass(frozen=True)
 class EditOfGraph:
-    """An edit, and the file with its function, which is called `function` if that is not the edit's name."""
+    """An edit, and the file with its function; `function` is its name if that is not the edit's name."""
 
     edit: GraphEdit
     archive: Archive | None = None
@@ -29,7 +29,7 @@ class EditOfGraph:
 
     @property
     def code(self) -> ProposedCode | None:
-        """What names the function's file among the masters' archives."""
+        """The reference to the function's file among the masters' archives."""
         if self.archive is None:
             return None
         return ProposedCode(self.archive.sha256, self.archive.file, self.function)

@@ -1,4 +1,4 @@
-"""Combines the pages of lists that the leader answers.
+"""Combines the pages of lists that the leader returns.
 
 An entry that changes between two pages may be missing or outdated; no entry is listed twice.
 

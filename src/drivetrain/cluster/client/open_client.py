@@ -31,7 +31,7 @@ def through_console(config: Config) -> ConsoleClient | None:
 
 
 async def open_any_client(config: Config) -> AnyClient:
-    """Open a client of the cluster in `config`, or through its console; raises as the two."""
+    """Open a client of the cluster in `config`, or through its console; raises the errors of both."""
     console = through_console(config)
     return await open_client(config) if console is None else console
 

@@ -1,4 +1,4 @@
-"""Turns failures that the leader answers, and ends of applications, into errors with a remedy.
+"""Turns the leader's `Failure` answers, and ends of applications, into errors with a remedy.
 
 Called by the client and by the commands.
 """

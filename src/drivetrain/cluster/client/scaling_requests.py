@@ -1,7 +1,7 @@
 """A client's requests to an application master to scale a fragment.
 
-Problem and design: as `version_requests`. The answer to a request comes when the scaling is recorded as
-wanted; the client then asks repeatedly how it stands, of whichever application master there is.
+Problem and design: see `version_requests`. The answer to a request comes when the scaling is recorded as
+wanted; the client then asks for its state repeatedly, whichever application master there is.
 
 Called by `client` and `console_client`.
 """
@@ -34,7 +34,7 @@ class ScalingClient(ChangingClient):
     async def scale(self, app: str, fragment: str, partitions: int) -> ScalingState:
         """Begin to divide the state of a fragment, or of a processor's fragment, into so many partitions.
 
-        Returns how that stands. Raises the refusal, ChangeUnderwayError during a change, and UnavailableError
+        Returns its state. Raises the refusal, ChangeUnderwayError during a change, and UnavailableError
         when no application master answers.
         """
         return await ask_scaling(await self.application(app), fragment, partitions)
@@ -55,7 +55,7 @@ class ScalingClient(ChangingClient):
 
 
 async def ask_scaling(view: ApplicationView, fragment: str, partitions: int) -> ScalingState:
-    """Have an application scale a fragment; returns how that stands. Raises like `ask_change`."""
+    """Have an application scale a fragment; returns the state of the scaling. Raises like `ask_change`."""
     return scaling_in(await ask_change(view, ScaleFragment(fragment, partitions), _ANSWERS_MS))
 
 

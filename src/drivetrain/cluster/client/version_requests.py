@@ -112,14 +112,14 @@ class ChangingClient(ABC):
     async def roll_back(
         self, app: str, number: int, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
-        """Change an application back to an earlier version, as `update`."""
+        """Change an application back to an earlier version, like `update`."""
         request = ChangeGraph(against, None, number, options)
         return await ask_change(await self.application(app), request)
 
     async def edit(
         self, app: str, edit: EditOfGraph, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
-        """Edit the graph in force of an application while it runs, as `update`."""
+        """Edit the graph in force of an application while it runs, like `update`."""
         if edit.archive is not None:
             await upload(self.line.ask, edit.archive)
         request = ChangeGraph(against, edit.code, 0, options, edit.edit)
@@ -152,8 +152,9 @@ class ChangingClient(ABC):
     ) -> tuple[ChangedValue, ...]:
         """Change configuration keys of an application from its next batch on; returns what is different now.
 
-        `restore` are keys that get back the values with which it was submitted. Raises ConfigError for what
-        cannot change, and then nothing has; UnavailableError when no application master answers.
+        `restore` are keys that get back the values with which it was submitted. Raises ConfigError for a
+        key that cannot change, and then nothing has changed; UnavailableError when no application master
+        answers.
         """
         request = ChangeConfiguration(dict(values), tuple(restore))
         view = await self.application(app)
@@ -218,7 +219,8 @@ async def change_of(view: ApplicationView) -> ChangeState:
 
 
 def has_ended(state: ChangeState, number: int) -> bool:
-    """Whether the change to version `number` has; raises UnavailableError when another one followed it."""
+    """Whether the change to version `number` has ended; raises UnavailableError when another one followed
+    it."""
     if state.number > number:
         raise UnavailableError(
             f"the change to version {number} has ended, and another one followed",

@@ -106,7 +106,7 @@ async def _serve(launch: LaunchFile) -> int:
         return ended.result() if ended.done() else 70
     finally:
         _end_whatever_hangs()
-        with contextlib.suppress(DrivetrainError):  # actors that hang do not keep the process
+        with contextlib.suppress(DrivetrainError):  # actors that hang do not keep the process alive
             await system.terminate()
         failed.cancel()
         await asyncio.to_thread(work.close)

@@ -1,4 +1,4 @@
-"""What an application master asks an executor to check before it changes the application.
+"""Checks that an application master requests from an executor before it changes the application.
 
 Called by `executor`, in a thread.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def checked(
     work: Work, message: CheckVersion | CheckScaling, drivers: Mapping[str, FragmentDriver]
 ) -> Message:
-    """The answer to a request; `drivers` drive the fragments that run here. Raises what is wrong."""
+    """The answer to a request; `drivers` drive the fragments that run here. Raises the refusal."""
     if isinstance(message, CheckVersion):
         return work.check_version(message, drivers)
     if work.versions is None or message.fragment not in drivers:

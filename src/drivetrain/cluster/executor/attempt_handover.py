@@ -19,7 +19,7 @@ master does so for all of them.
 Invariants:
 
 1. While its fragment is paused, and once it stands, an attempt begins no batch.
-2. A query is let go only after the attempt has taken up the version in force, as read after the pause.
+2. A query is released only after the attempt has taken up the version in force, as read after the pause.
 
 Called by `running_versions`, for the attempt's thread.
 """
@@ -63,7 +63,7 @@ class AttemptHandover:
         self._entered: Handover | None = None  # the handover of the version that was read
         self._has_proven = self._is_unsettled = False
         self._pause: HandoverPause | None = None
-        self._is_over = True  # by the file, as it was read
+        self._is_over = True  # according to the file that was read
         self._may_stand = False  # in the pause that was read
         self.stands: str | None = None
         """The proposal for which the fragment stands between two batches."""
@@ -76,8 +76,8 @@ class AttemptHandover:
     # -- the pause -------------------------------------------------------------------------------------
 
     def find_pause(self) -> None:
-        """Read whether the fragment pauses, before the version in force is read; raises InputError, and then
-        the fragment pauses until that can be read."""
+        """Read whether the fragment must pause; called before the version in force is read. Raises
+        InputError, and the fragment then pauses until the file can be read."""
         driver = self._driver
         try:
             pause = self._file.read()
@@ -146,8 +146,8 @@ class AttemptHandover:
 
     @property
     def has_proven(self) -> bool | None:
-        """Whether the fragment has shown that the version in force works, or cannot; None if that one hands
-        over nothing here."""
+        """Whether the fragment has shown that the version in force works, or cannot show it; None if there
+        is no handover here."""
         return self._has_proven if self._entered is not None else None
 
     def enter(self, record: GraphVersion) -> None:

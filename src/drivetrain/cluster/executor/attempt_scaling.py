@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class AttemptScaling:
-    """Scales the fragment that `driver` drives, with Spark as `engine`, when `file` wants that."""
+    """Scales the fragment that `driver` drives, with Spark as `engine`, when `file` asks for that."""
 
     def __init__(self, file: WantedScalingFile, engine: QueryEngine, driver: FragmentDriver) -> None:
         self._file: Final = file
@@ -44,7 +44,7 @@ class AttemptScaling:
 
     @property
     def state(self) -> ScalingState | None:
-        """How the scaling stands that is wanted; None without one."""
+        """The state of the wanted scaling; None without one."""
         return self._ended if self._divided is None else self._divided.state
 
     def look(self, mark: int, *, is_restarting: bool) -> None:

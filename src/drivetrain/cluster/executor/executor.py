@@ -1,7 +1,7 @@
 """The executor's actor: connects an application master to the threads that use Spark.
 
 Problem: Spark blocks for seconds, and an actor must not; messages to the application master get lost; and
-nothing may keep running here after that is gone or was replaced.
+nothing may keep running here after the application master is gone or was replaced.
 
 Design: the actor keeps its attempts by fragment, and their threads send it local messages. Outcomes
 (`FragmentChanged`) enter a queue, from which each is sent until the application master answers; the last
@@ -104,7 +104,7 @@ class EndNow(Message, frozen=True, tag="dt.local.executor-end-now"):
 class Executor(GuardedActor):
     """`/user/executor`. `end` is called once with the exit code, when all of its attempts are over.
 
-    `start` has the steps of an attempt taken, by default in a thread.
+    `start` runs the steps of an attempt, by default in a thread.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def is_retryable(error: DrivetrainError, *, running: bool) -> bool:
 
 
 def java_is_lost(error: DrivetrainError | None) -> DrivetrainError:
-    """The error of an attempt whose Java process has ended; `error` is what it met."""
+    """The error of an attempt whose Java process has ended; `error` is the one that it met."""
     return UnavailableError(
         "Spark has ended while a fragment was running",
         got=None if error is None else error.got or error.what,

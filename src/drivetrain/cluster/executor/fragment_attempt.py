@@ -2,8 +2,8 @@
 
 Steps of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has finished,
 has failed or is cancelled; stop the query, and only then release the lock. When a query ends because messages
-of a channel were lost, they are repaired and another query follows, in the same attempt; so it is when the
-application goes back from a version that has failed here. Each outcome is passed to `tell`, as
+of a channel were lost, they are repaired and another query follows, in the same attempt; the same happens
+when the application goes back from a version that has failed here. Each outcome is passed to `tell`, as
 `AttemptChanged`.
 
 `step` returns when the attempt has to wait, for its predecessor, the lock, a batch or an order of its
@@ -85,7 +85,7 @@ class Attempt:
         self.seen: SeenVersion | None = None
         """The version that it has seen, and what it has done with it; None: nothing yet."""
         self.disk: tuple[int, int] | None = None
-        """Free and all bytes of the file system with the state directory; None: not known yet."""
+        """Free and total bytes of the file system with the state directory; None: not known yet."""
         self._work = work
         self._tell = tell
         self._before = before
@@ -368,7 +368,7 @@ class Attempt:
             total = None if position.total is None or total is None else total + position.total
         progress = query.progressed()
         self._progress_s = self._now_s
-        with contextlib.suppress(OSError):  # the figure is missing then; what runs finds out by itself
+        with contextlib.suppress(OSError):  # then the figure is missing; the batches will meet the error, too
             disk = shutil.disk_usage(query.directory)
             # Some file systems have no size (0), or one that no report can hold.
             self.disk = (min(disk.free, LARGEST), min(disk.total, LARGEST)) if disk.total else None

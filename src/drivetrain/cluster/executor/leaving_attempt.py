@@ -44,7 +44,7 @@ class LeavingAttempt:
         self._have_ended = False
 
     def has_drained(self, role: Role, driver: FragmentDriver) -> bool:
-        """Whether the fragment has processed what it has; takes the steps to that.
+        """Whether the fragment has processed all that it has; takes the next step towards that.
 
         Only for a fragment that drains, and that no producer writes to any more.
         """

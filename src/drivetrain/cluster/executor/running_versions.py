@@ -146,7 +146,7 @@ class RunningVersions:
         if record.number != self.versions.in_force.record.number:
             if proposal is not None and self._is_proposed(record, proposal):
                 self.versions.recorded(proposal.loaded, record)
-                add_schemas(proposal.loaded.context, record)  # others have compiled what writes them
+                add_schemas(proposal.loaded.context, record)  # other executors have compiled their producers
             self.versions.put_in_force(record.number)
             for id in self._execution.leaving.keys() & record.fragments.keys():
                 del self._execution.leaving[id]
@@ -214,7 +214,7 @@ class AttemptVersions:
         self._attempt: Final = attempt
         self._looked: tuple[int, FragmentQuery] | None = None
         self.leaves: Role | None = None
-        """As what the fragment leaves; None: it does not."""
+        """The role in which the fragment leaves; None: it does not leave."""
         self._abandoned: list[str] = []
         self._number = self._newest = 0
         self._is_trial = False
@@ -234,7 +234,7 @@ class AttemptVersions:
                 self._read()
                 self._looked = now
             except DrivetrainError as error:
-                self._looked = now  # the application master asks again for what it does not see
+                self._looked = now  # the application master asks again if a report is missing
                 log.warning("%s cannot take up the version in force: %s", self._driver.fragment, error)
         if self._handover.look():
             with self._shared.compiling:
@@ -265,7 +265,7 @@ class AttemptVersions:
                     versions.on_trial = False
             elif versions is not None:
                 runs = versions.wanted.number
-                # One that was drained for a version that has gone restarts, whatever follows that version.
+                # A query that was drained for a version that is gone restarts, whatever follows that version.
                 if was_restarting or runs == record.number or self._touches(runs, record):
                     self._handover.enter(record)
                     self._take_up(record.number)

@@ -312,7 +312,7 @@ class Work:
     def check_version(self, message: CheckVersion, drivers: Mapping[str, FragmentDriver]) -> VersionChecked:
         """Compile a proposed version for the fragments that `drivers` drive, and check it.
 
-        Raises what is wrong with it, and UnavailableError before the application is prepared.
+        Raises the errors in it, and UnavailableError before the application is prepared.
         """
         running = self.versions
         if running is None:

@@ -98,10 +98,10 @@ def made_version(
     launch: LaunchFile,
     named: tuple[str, Mapping[str, object]],
 ) -> tuple[GraphVersion, bytes]:
-    """The record and the code of the version in an archive, or of an edit, for which it has the function.
+    """The record and the code of the version in an archive, or of an edit whose function is in the archive.
 
-    `named` are the application's name and settings. `directory` is made; it stays, as user code may read its
-    own files. Raises what loading, planning and keeping the graph raise, and BadArchiveError.
+    `named` are the application's name and settings. `directory` is created, and stays, as user code may
+    read its own files. Raises the errors of loading, planning and keeping the graph, and BadArchiveError.
     """
     if code is None and (edit is None or edit.edit.how != "remove"):
         raise UserError("a change names neither a file nor a version")

@@ -32,7 +32,7 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 class ProposedCode(msgspec.Struct, frozen=True, array_like=True):
     """The archive with the new version, the application's file in it, and the name in `file.py:name`.
 
-    Of an edit, the file has the function that makes a part of the graph.
+    For an edit, the file has the function that makes a part of the graph.
     """
 
     sha256: Sha256
@@ -72,7 +72,7 @@ class ScaleFragment(Message, frozen=True, tag="cluster.scale-fragment"):
     application master.
 
     Answered with `ChangeStands` when the scaling has begun, or was refused. With `only_plans` nothing
-    changes: the answer has the scaling as it would be.
+    changes: the answer has the planned scaling.
     """
 
     fragment: str
@@ -160,7 +160,7 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     Without `number`, the state directory has the archive of the proposal, or, from another executor, its
     graph; `number` is the version to go back to, and `edit` makes the version of the one in force. `against`
     is the version in force. The executor that is asked with `has_starts` also compiles the fragments that
-    start; by then all others have compiled what feeds them. With `only_makes` the version is made and
+    start; by then all others have compiled their producers. With `only_makes` the version is made and
     compared with nothing. Asked; answered with `VersionChecked` or `PrepareFailed`.
     """
 
@@ -202,7 +202,7 @@ class CheckScaling(Message, frozen=True, tag="cluster.check-scaling"):
 
 
 class ScalingChecked(Message, frozen=True, tag="cluster.scaling-checked"):
-    """The state of the fragment can be divided so; `state` is the scaling as it begins."""
+    """The state of the fragment can be divided as requested; `state` is the scaling in its first stage."""
 
     state: ScalingState
 
@@ -214,7 +214,7 @@ class LookAtVersions(Message, frozen=True, tag="cluster.look-at-versions"):
 
 
 class MayLeave(Message, frozen=True, tag="cluster.may-leave"):
-    """Nobody writes any more to a fragment that leaves, which this attempt runs: its channels may end.
+    """No producer writes any more to a fragment that leaves, which this attempt runs: its channels may end.
 
     Sent until it has left.
     """
@@ -228,16 +228,16 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     """A report: the version that an attempt has seen in the state directory, and its actions since.
 
     `number` is the version in force, `is_trial` whether it is on trial, and `newest` the largest number of a
-    version, which tells apart how things stood before a change and after its rollback. `began` is the first
-    batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch with it
-    has failed; the attempt then waits until the version is no longer on trial. `writes` are the channels that
-    the fragment writes, or will write with the version that it switches to.
+    version, which distinguishes the situation before a change from that after its rollback. `began` is the
+    first batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch
+    with it has failed; the attempt then waits until the version is no longer on trial. `writes` are the
+    channels that the fragment writes, or will write with the version that it switches to.
 
-    Of a version at an event time, `has_committed` is whether it got a message in a committed batch, or the
+    For a version at an event time, `has_committed` is whether it got a message in a committed batch, or the
     clock has reached the time; `before` is the version that the fragment runs, too (0: none), and `clock_ms`
     its clock. `stands` is the proposal for which it stands between two batches, and `newest_ms` the latest
-    time that a message may have had that it processed until then. `scaling` is how the scaling of the
-    fragment stands that is wanted.
+    time that a message may have had that it processed until then. `scaling` is the state of the wanted
+    scaling of the fragment.
     """
 
     fragment: str

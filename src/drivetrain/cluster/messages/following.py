@@ -40,7 +40,7 @@ class GetHistory(Message, frozen=True, tag="cluster.get-history"):
 
 
 class HistoryReport(Message, frozen=True, tag="cluster.history-report"):
-    """The answer to `GetHistory`; empty of an application without fragments."""
+    """The answer to `GetHistory`; empty for an application without fragments."""
 
     history: History
 

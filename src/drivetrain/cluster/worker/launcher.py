@@ -242,7 +242,7 @@ class ProcessLauncher:
         # The launch file has the configuration, including what came from the worker's environment.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("DRIVETRAIN_")}
         if self._keyring is not None:
-            # Its own keys, not ours, as it runs users' code.
+            # Its own keys, not the worker's, as it runs users' code.
             environ[SECRET_VARIABLE] = self._keyring.text_for(_system_of(launch))
         environ["PYTHONUNBUFFERED"] = "1"
         return environ

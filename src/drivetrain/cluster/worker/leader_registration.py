@@ -122,7 +122,7 @@ class LeaderRegistration:
             case Report():
                 self.report()
             case WorkerRefused() | Failure():
-                self.link.look_again()  # the answer to a report or a renewal: the leader has dropped us
+                self.link.look_again()  # answers a report or a renewal: the leader has dropped this worker
             case WorkerRegistered():
                 pass  # the answer to a renewal
             case _:

@@ -1,7 +1,7 @@
 """The files by which the producer of a channel and a reader in another application communicate.
 
 Problem: the two applications start, die and restart independently. Each must know how far the other one is,
-even when that does not run, and dropped messages must be counted exactly once.
+even when the other does not run, and dropped messages must be counted exactly once.
 
     <channel>/positions/<subscription>   the entry that the reader reads next: see `positions`
     <channel>/planned                    the end of the batch that the reader has planned last
@@ -89,7 +89,7 @@ class OutsideReader:
     def drop(self, numbers: Iterable[int]) -> list[int]:
         """Drop the messages of these entries, in order, if no batch is planned that takes them.
 
-        Returns those that were dropped. Without waiting: none while the reader is planning.
+        Returns those that were dropped. Does not wait: none are dropped while the reader is planning.
         """
         wanted = list(numbers)
         if not wanted or not self._lock.take():

@@ -248,7 +248,7 @@ class ChannelStore(SubscriberPositions):
                     log.add(newer)
 
     def _bound(self, log: ChannelLog) -> None:
-        # A long-lived process need not hold entries that a log read back to our newest entry would not hold.
+        # A long-lived process need not hold entries that a log read back to its newest entry would not hold.
         if len(log.entries) > _KEPT_ENTRIES:
             log.drop(log.entries[: len(log.entries) // 2])
 
@@ -264,7 +264,7 @@ class ChannelStore(SubscriberPositions):
         return self._incarnation
 
     def _log(self) -> ChannelLog:
-        # An entry carries its producer's last batch id, so reading back to our own newest is enough.
+        # An entry carries its producer's last batch id, so reading back to this producer's newest is enough.
         if self._produced is None:
             tail: list[Entry] = []
             for number in range(self.length() - 1, self.start() - 1, -1):
@@ -279,7 +279,7 @@ class ChannelStore(SubscriberPositions):
     def trim(self, subscribers: Mapping[SubscriberId, int], checkpoint: int | None = None) -> int:
         """Delete the entries that all subscribers have passed, with their segments; returns how many.
 
-        Arguments as `ChannelLog.trimmable`. Entries go first, oldest first, so that a crash in
+        The arguments are those of `ChannelLog.trimmable`. Entries go first, oldest first, so that a crash in
         between leaves a dense log and orphan segments, which `clean_orphans` takes.
         """
         with self._lock:

@@ -5,7 +5,8 @@ charges for each request.
 
 Design: files are known by the SHA-256 of their content. Contents that no pack has are concatenated, and
 uploaded as one object, or several when there is much. A file that was not changed since its hash was
-computed is not read again. If little of a pack is still needed, that is sent again, and the pack can go.
+computed is not read again. If little of a pack is still needed, that part is sent again, and the pack can
+be deleted.
 
 Called by `copied_checkpoints`.
 """
@@ -24,11 +25,11 @@ from drivetrain.runtime.objects.object_store import ObjectStore
 
 PACK_BYTES: Final = 64 * 2**20
 _SPARSE: Final = 0.3
-"""A pack is given up when less than this share of it is needed, and that share is small."""
+"""A pack is given up when less than this share of it, and less than `_SMALL_BYTES`, is needed."""
 _SMALL_BYTES: Final = 8 * 2**20
 
 Hashes: TypeAlias = "dict[tuple[int, int, int, int], SavedFile]"
-"""By device, inode, size and time of modification: a file that has the same was not changed."""
+"""By device, inode, size and time of modification: a file with the same values was not changed."""
 
 
 class Packing:

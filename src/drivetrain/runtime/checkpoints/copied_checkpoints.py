@@ -2,7 +2,7 @@
 
 Problem: a checkpoint is on a disk, and the disk may be lost with its machine. Results are published when a
 checkpoint is complete. So the checkpoint must be in the store before that, or results would be computed and
-published twice. And a machine that was only taken for lost must publish nothing more.
+published twice. And a machine that was wrongly considered lost must publish nothing more.
 
 Design: each checkpoint becomes objects before its results are published. Files that have changed since the
 last one are concatenated into packs; others stay in the packs where they are. Then one object is created
@@ -119,7 +119,7 @@ class CopiedCheckpoints:
         self._begun: int | None = None
         """The checkpoint that this process's state began with; -1: there was none, None: it is older."""
         self.is_outdated = False
-        """Whether the former process made more before `claim`: the state has to begin again."""
+        """Whether the former process made more checkpoints before `claim`: the state has to begin again."""
         self._last: Copy | None = None
         self._numbers: list[int] = []
         """The checkpoints of this process that are there, ascending."""
@@ -153,8 +153,8 @@ class CopiedCheckpoints:
     def begin(self) -> Copy | None:
         """The newest checkpoint, with which a new state directory begins.
 
-        A process that was taken for lost may make more, and publish their results, until `claim`: then the
-        state `is_outdated`.
+        A process that was wrongly considered lost may make more checkpoints, and publish their results,
+        until `claim`: then the state `is_outdated`.
         """
         newest, self.is_outdated = self.newest(), False
         self._begun = -1 if newest is None else newest.number
@@ -210,7 +210,8 @@ class CopiedCheckpoints:
         """Claim the next number for this state directory, unless it has the newest.
 
         Until its first checkpoint the application continues from the newest one, or with `starts_over` from
-        none. Returns whether another process had it, which may still run for a while. Raises TakenOverError.
+        none. Returns whether the newest is another process's, which may still run for a while. Raises
+        TakenOverError.
         """
         claim = self._read_claim()
         if claim is not None:
@@ -302,7 +303,8 @@ class CopiedCheckpoints:
     # -- deleting --------------------------------------------------------------------------------------
 
     def _forget_older(self, needed: Collection[str]) -> None:
-        """Delete what neither the last checkpoint nor the one before needs: that one may be read just now."""
+        """Delete what neither the last checkpoint nor the one before it needs: a process may be reading the
+        latter."""
         older, self._numbers = self._numbers[:-2], self._numbers[-2:]
         self._delete([*map(self._name, older), *(self._made - set(needed))])
         self._made &= set(needed)

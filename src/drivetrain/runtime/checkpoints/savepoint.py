@@ -74,8 +74,8 @@ def write_savepoint(
     """Copy the checkpoint that `make` returns, which is committed everywhere, to the directory `place`.
 
     `clock_ms` returns the application's clock, and is called before `make`. Raises OutputError when the place
-    is taken or cannot be written, DiskFullError, what `make` raises, UnavailableError when the application
-    deletes files faster than they are copied.
+    is taken or cannot be written, DiskFullError, the errors of `make`, and UnavailableError when the
+    application deletes files faster than they are copied.
     """
     refuse_taken(place)
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}.tmp")

@@ -16,8 +16,8 @@ empty state is a file of that number in each partition. If batches were committe
 it was rolled back, their numbers have changes of the former state without content: what they took went to the
 new version.
 
-What if we die here: `settle` completes what was decided and deletes what was not; whoever makes the next
-query of the fragment calls it first.
+What if we die here: `settle` completes what was decided and deletes what was not; the process that makes
+the next query of the fragment calls it first.
 
 Invariants:
 
@@ -187,7 +187,8 @@ def settle_checkpoints(fragments: Path) -> None:
 
 
 def forget_former_states(fragments: Path, dropped: Iterable[str]) -> None:
-    """The change that dropped the states of these fragments is done: what they had before is not needed."""
+    """The change that dropped the states of these fragments is done: their former states are not needed any
+    more."""
     for fragment in dropped:
         DroppedState(fragments / fragment).forget()
 

@@ -35,7 +35,7 @@ def publish_copy(made: Path, name: Path) -> None:
     for path, _, names in os.walk(made):
         for each in names:
             file = Path(path) / each
-            if file.stat().st_nlink == 1:  # the others are of a checkpoint
+            if file.stat().st_nlink == 1:  # other files belong to a checkpoint, too
                 sync(file)
         sync(path)
     publish_directory(made, name)

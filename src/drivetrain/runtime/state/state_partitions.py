@@ -63,7 +63,7 @@ def recorded_partitions(conf: Mapping[str, Any]) -> int | None:
 def _extent(checkpoint: Path, batch_id: int) -> tuple[dict[str, Any], list[str]] | None:
     """The configuration of a batch, and the ends of its inputs; None without a record that can be read.
 
-    A damaged record is reported by whoever needs the extent itself.
+    A damaged record is reported by the code that needs the extent itself.
     """
     try:
         _, metadata, *ends = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()

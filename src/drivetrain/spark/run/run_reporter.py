@@ -231,7 +231,7 @@ class RunReporter:
 
 
 def _disk(execution: Execution) -> tuple[int | None, int | None]:
-    """Free and all bytes of the file system with the state directory; None: not known."""
+    """Free and total bytes of the file system with the state directory; None: not known."""
     try:
         usage = shutil.disk_usage(execution.rundir.path)
     except OSError:

@@ -178,6 +178,6 @@ async def _serve(launch: LaunchFile) -> int:
         print_line(f"ends: {ended.result() if ended.done() else 'its actor failed'}", file=sys.stderr)
         return 0 if ended.done() else 70
     finally:
-        with contextlib.suppress(DrivetrainError):  # an actor that hangs does not keep the process
+        with contextlib.suppress(DrivetrainError):  # an actor that hangs does not keep the process alive
             await system.terminate()
         failed.cancel()

@@ -105,7 +105,7 @@ class MemberLost:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Effect: no executor for `place` can be had; `retryable` unless that can never change."""
+    """Effect: no executor for `place` is available; `retryable` unless that can never change."""
 
     place: str | None
     code: str

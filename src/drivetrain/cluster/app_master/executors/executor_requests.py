@@ -1,7 +1,7 @@
 """The shell around the pool of executors: exchanges messages with the leader, workers and executors.
 
 Design: messages of the leader, of workers and of executors become events of `ExecutorPool`; this module
-performs its effects. It calls the application master (`ExecutorUser`) for decisions that only that can make.
+performs its effects. It calls the application master (`ExecutorUser`) for decisions that only it can make.
 
 When the process is asked to end, the application master hands over: every executor finishes its batch and
 ends, then it stops without a report, and the leader starts the next one elsewhere.
@@ -69,7 +69,7 @@ class ExecutorUser(Protocol):
         """An executor that had joined is gone."""
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
-        """No executor can be had."""
+        """No executor is available."""
 
     def call_hook(self, hook: Callable[[], None]) -> None:
         """Call one of the three hooks above; an exception in a user's hook fails the application."""
@@ -101,7 +101,7 @@ class Executors:
         )
 
         self.hands_over: str | None = None
-        """The reason for which this application master makes room for another; None while it stays."""
+        """The reason why this application master makes way for another; None while it stays."""
 
     # ---- requests of the application master
 

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from drivetrain.cluster.app_master.stream.running_job import RunningJob
 
 _AGAIN_MS: Final = 2_000
-"""How soon an outcome is recorded again that could not be."""
+"""How soon recording an outcome is tried again after a failure."""
 _BETWEEN_STEPS: Final = (Stage.IDLE, Stage.ON_TRIAL)
 
 
@@ -205,7 +205,8 @@ class ApplicationChanges:
         return True
 
     def beat(self) -> None:
-        """Have executors look again that have not seen the version in force; notice fragments that ended."""
+        """Have executors look again if they have not seen the version in force; notice fragments that
+        ended."""
         change = self._core.change
         self._judge([] if change is None else ended_of(change, self._running.job))
         self._handover.look()
@@ -285,7 +286,7 @@ class ApplicationChanges:
         return self._leaving.refusal(compiled.change.starts)
 
     def _record(self, compiled: Compiled, asker: ActorRef) -> None:
-        """Record a change that is compiled, and whose fragments stand if they have to."""
+        """Record a change that is compiled, and whose fragments stand between two batches if they must."""
         self._compiled = compiled
         self._history.reach(Reached.COMPILED)
         self._answers.wait(compiled.change.number, asker)
@@ -308,7 +309,7 @@ class ApplicationChanges:
         return msgspec.structs.replace(shown, scaling=self.scalings.state)
 
     def _answer_taken(self) -> None:
-        """Answer those whose version every changed fragment has taken up, or that has ended."""
+        """Answer clients whose version every changed fragment has taken up, or whose change has ended."""
         self._answers.tell_taken(self._shown_state(), self._is_being_taken)
 
     def _is_being_taken(self, number: int) -> bool:

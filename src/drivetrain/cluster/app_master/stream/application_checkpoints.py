@@ -180,7 +180,7 @@ class ApplicationCheckpoints:
         then()  # without a record `then` requests another; the figures show what delays it
 
     def _ask_later(self, then: Callable[[], None]) -> None:
-        """The coordinator does not answer, or has failed too often: then it would refuse at once for ever."""
+        """Ask later: the coordinator does not answer, or has failed too often and would refuse at once."""
         again = Call(functools.partial(self._made_last, None, then))
         self._context.timers.start_once("last checkpoint", again, delay_ms=_AGAIN_MS)
 

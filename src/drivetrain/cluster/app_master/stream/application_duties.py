@@ -76,7 +76,7 @@ class Duties:
         is_time = self._running.job.state in (JobState.CREATED, JobState.RUNNING) and owner.end_state is None
         if requests.prepared or requests.is_under_way or not ready or not is_time:
             return
-        # If an earlier epoch had prepared, the spec in our launch file would no longer request a new state.
+        # If an earlier epoch had prepared, the spec in the launch file would no longer request a new state.
         setup, spec = owner.setup, owner.setup.spec
         prepare = Prepare(setup.app_id, setup.epoch, spec.fresh, spec.replay_from_ms, spec.savepoint)
         requests.prepare(ready[0], prepare)

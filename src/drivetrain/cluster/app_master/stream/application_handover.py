@@ -54,7 +54,7 @@ class ApplicationHandover:
         """The files have been read: begin the handover to the version in force, or end another one."""
         known, found = self._stages.handover, standing.handover
         if known is not None and known.number == standing.state.version:
-            return  # reports say how far it is
+            return  # reports show its progress
         self._stages.withdraw()
         self._clocks = {}
         if found is not None and found.number != self._ended:

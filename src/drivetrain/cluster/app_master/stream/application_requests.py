@@ -6,7 +6,7 @@ Design: one request is under way at a time; each has a number, and only the answ
 
 Invariants:
 1. At most one executor has a request that counts.
-2. The application is prepared once an executor has answered so, and remains prepared.
+2. The application is prepared once an executor has answered that it is, and remains prepared.
 
 Called by `application_duties`, which chooses executors and acts on the outcome.
 """
@@ -23,7 +23,7 @@ from drivetrain.cluster.app_master.executors.executor_pool import Member
 from drivetrain.cluster.messages.executing import Conclude, Concluded, Prepare, Prepared
 
 Ask: TypeAlias = Callable[[str, int, ActorRef, Message, int], None]
-"""As `ApplicationMaster.ask`."""
+"""Like `ApplicationMaster.ask`."""
 
 
 class ApplicationRequests:

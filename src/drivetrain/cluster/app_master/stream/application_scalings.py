@@ -3,11 +3,11 @@
 Problem: a client asks for another number of state partitions of a fragment; the fragment runs in an executor,
 and the client, the executor and this process may each die in the middle.
 
-Design: the executor of the fragment checks what is asked for. Then one file has it wanted
-(`runtime.wanted_scaling`), before the client is answered. Attempts of the fragment do it, whichever runs, and
-report how it stands with what they have seen of the versions; this process asks until the current attempt
-has. When an attempt says that it has ended, or the fragment has, the outcome is recorded, and the file is
-removed. Stages and invariants: see `core.change.scaling_state`.
+Design: the executor of the fragment checks the request. Then one file records that the scaling is wanted
+(`runtime.wanted_scaling`), before the client is answered. Whichever attempt of the fragment runs does the
+scaling, and reports its stage together with the versions that it has seen; this process asks until the
+current attempt has reported. When an attempt reports that the scaling has ended, or the fragment has ended,
+the outcome is recorded, and the file is removed. Stages and invariants: see `core.change.scaling_state`.
 
 What if we die here: before the file is written nothing has begun, and the client gets no answer; the next
 application master continues with the file.
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
 
 _AGAIN_MS: Final = 2_000
-"""How soon an outcome is recorded again that could not be."""
+"""How soon recording an outcome is tried again after a failure."""
 _CHECKS_MS: Final = 30_000
 _TIMER: Final = "scaling outcome"
 
@@ -97,7 +97,7 @@ class ApplicationScalings:
     # ---- events
 
     def resume(self, state: ScalingState | None) -> None:
-        """The state directory has been read: this is wanted, or was the last that was done."""
+        """The state directory has been read: `state` is the wanted scaling, or the last one that was done."""
         if self.state is None:
             self.state = state
 
@@ -114,7 +114,7 @@ class ApplicationScalings:
             self._owner.changed()
 
     def beat(self) -> None:
-        """Have the current attempt look that has not reported; end what no attempt can do."""
+        """Have the current attempt look if it has not reported; end a scaling that no attempt can do."""
         state = self.state
         if state is None or state.is_over or self._is_ending:
             return
@@ -127,7 +127,7 @@ class ApplicationScalings:
     # ---- requests
 
     def asked(self, message: ScaleFragment, asker: ActorRef) -> None:
-        """A client asks for a scaling, or what it would be."""
+        """A client asks for a scaling, or what it would do."""
         error = None if message.only_plans else self._refusal()
         if error is not None:
             self._answer(asker, error)

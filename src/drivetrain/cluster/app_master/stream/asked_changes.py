@@ -46,7 +46,7 @@ class AskedChanges:
         self._record: Final = record
         self.pause: Final = pause
         self.is_compiling = False
-        """Whether a change is compiled, or its fragments pause."""
+        """Whether a change is being compiled, or its fragments pause."""
 
     def compile(self, message: ChangeGraph, asker: ActorRef) -> None:
         """Compile a change that can begin, and record it, or answer why not."""

@@ -64,7 +64,8 @@ def cannot_begin(
 ) -> DrivetrainError | None:
     """Why no change can begin; None if one can.
 
-    `state` is None until it is known, `is_busy` whether another change is compiled, and is recorded.
+    `state` is None until it is known; `is_busy`: whether another change is being compiled, and whether one
+    is recorded.
     """
     is_scaling = state is not None and state.scaling is not None and not state.scaling.is_over
     if owner.end_state is None and state is not None and (is_scaling or any(is_busy)):

@@ -47,5 +47,5 @@ class KeptStages:
         self._write()
 
     def _failed(self, error: Exception) -> None:
-        self._owner.note(error_view(error))  # it decides nothing
+        self._owner.note(error_view(error))  # nothing depends on it
         self._written(None)

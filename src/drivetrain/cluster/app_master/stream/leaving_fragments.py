@@ -84,7 +84,8 @@ class LeavingFragments:
         )
 
     def look(self) -> None:
-        """Tell fragments that they may leave; have those run again that have ended and must still leave."""
+        """Notify fragments that they may leave; have those that have ended, but must still leave, run
+        again."""
         for fragment, channels in self._leaving.items():
             execution = self._running.job.execution(fragment)
             if execution is None or execution.executor is None:
@@ -93,7 +94,7 @@ class LeavingFragments:
                 self._running.tell(execution.executor, MayLeave(self._epoch, fragment, execution.attempt))
 
     def run_again(self) -> None:
-        """Give fragments another attempt whose last one has ended, though they have not left."""
+        """Give another attempt to fragments whose last one has ended, though they have not left."""
         for fragment in self._leaving:
             self._running.perform(self._running.job.runs_again(fragment))
 

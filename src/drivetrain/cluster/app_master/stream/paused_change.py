@@ -1,13 +1,14 @@
-"""Has the fragments that a change at an event time concerns stand between two batches, until it is recorded.
+"""Pauses the fragments that a change at an event time concerns, between two batches, until it is recorded.
 
 Problem: the change is exact only if no batch of the version before begins once the time is compared with the
-messages that were processed. The fragments run in several executors; reports of these are late, and any of
-them may be replaced meanwhile.
+messages that were processed. The fragments run in several executors, whose reports arrive late, and any
+executor may be replaced meanwhile.
 
 Design: the pause is a file (`runtime.handover_pause`), which attempts read, and which only the newest
-application master writes. The attempts that run when it is written report that they stand, with how far their
-messages have come; the time is compared with the latest of these. An attempt that begins during the pause
-waits for its end and never reports that it stands, so a report stays true whatever happens to its attempt.
+application master writes. The attempts that run when it is written report that they *stand* (no batch runs
+or begins), with how far their messages have come; the time is compared with the latest of these. An attempt
+that begins during the pause waits for its end and never reports that it stands, so a report stays true
+whatever happens to its attempt.
 
 | stage | event | next stage |
 |---|---|---|

@@ -82,7 +82,8 @@ class ProposedChange:
             raise
 
     def show(self, message: ChangeGraph, tell: Tell) -> None:
-        """Have the version made that a client asks about, and send the client its record, or the error."""
+        """Have executors make the version that a client asks about, and send the client its record, or the
+        error."""
         self._owner.context.pipe_to_self(
             self._made(message),
             lambda made: Call(partial(tell, None, made)),

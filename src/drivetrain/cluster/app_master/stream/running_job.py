@@ -55,7 +55,8 @@ from drivetrain.core.job.placement import ReadyExecutor
 
 JOB: Final = "job"
 FRAGMENT: Final = "fragment "
-"""Names of the delays that end with `job_due` and `fragment_due`; the fragment's id follows the latter."""
+"""Names of the delays that end with `job_due` and `fragment_due`; the fragment's id is appended to the
+second."""
 
 _EVENTS: Final = {
     FragmentOutcome.RUNNING: ExecutionEvent.RUNS,
@@ -95,7 +96,7 @@ class RunningJob:
         self._finished: Final = finished
         self._cancel_since_ms = 0
         self.fragment_failed: Callable[[str, ErrorView], None] = lambda _fragment, _error: None
-        """Told when an attempt has failed, before another one follows."""
+        """Called when an attempt has failed, before another one follows."""
         self.job: Final = Job(planned.vertices, policy, job_policy, owner.context.system.rng, saved)
         self.progress: Final = StreamProgress(self.job)
         self.clock: Final = ApplicationClock(owner.context, planned.vertices, owner.config, owner.clock())

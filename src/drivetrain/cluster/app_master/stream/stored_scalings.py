@@ -3,7 +3,7 @@
 Problem: an application master that was replaced may only be frozen; when it continues, it must not have a
 fragment scaled, or end a scaling of its successor. And a write that fails may have happened nevertheless.
 
-Design: as `stored_versions`. Whether a scaling is done is read from the fragment's checkpoint.
+Design: like `stored_versions`. Whether a scaling is done is read from the fragment's checkpoint.
 
 Invariants:
 
@@ -49,7 +49,7 @@ class StoredScalings:
         try:
             wanted = self._wanted.read()
         except InputError:
-            wanted = None  # nobody knows what was wanted: the user asks again
+            wanted = None  # it is unknown what was wanted: the user asks again
         if wanted is None or wanted.app_id != self._me.app_id:
             self._wanted.remove()
 
@@ -66,7 +66,7 @@ class StoredScalings:
         try:
             return self._scalings.all()
         except InputError:
-            return []  # it decides nothing; whoever adds to it reports the damage
+            return []  # nothing depends on it; the next addition reports the damage
 
     def planned(self, state: ScalingState) -> PlannedScaling:
         """What a scaling would do that could begin."""
@@ -100,8 +100,8 @@ class StoredScalings:
     def end(self, state: ScalingState) -> tuple[ScalingState, DrivetrainError | None]:
         """Record how a scaling has ended, according to the checkpoint; raises like `begin`.
 
-        `state` is what its attempt says, or why there is none. Returns how it has ended, and why it could not
-        be added to the list.
+        `state` is the report of its attempt, or the reason why there is none. Returns how it has ended, and
+        why it could not be added to the list.
         """
         unlisted = None
         with self._rundir.preparation.while_prepared_by(self._me):

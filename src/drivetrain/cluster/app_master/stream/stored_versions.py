@@ -175,7 +175,7 @@ class StoredVersions:
             return ()  # then the history begins here
 
     def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
-        """Keep the stages that the change to a version has reached; they decide nothing."""
+        """Keep the stages that the change to a version has reached; nothing depends on them."""
         self._rundir.versions.note_stages(number, stages)
 
     def _state(self, record: GraphVersion) -> ChangeState:
@@ -238,7 +238,7 @@ class StoredVersions:
         return self._rundir.versions.proposal(id)[0]
 
     def withdraw(self, id: str) -> None:
-        """Delete what there is of a proposal."""
+        """Delete all files of a proposal."""
         self._rundir.versions.withdraw(id)
 
     # ---- pauses

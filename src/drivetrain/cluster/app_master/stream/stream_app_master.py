@@ -6,7 +6,7 @@ from all of them arrive in any order.
 Design: each hook of the base class passes its event to the part that it concerns. After registration, a
 thread loads and plans the user's file; from then on there are the job with its executors (`running_job`), the
 steps done once for the whole application (`application_duties`), and the status (`stream_status`).
-Checkpoints and the return to one exist from the beginning.
+The parts for checkpoints and for the return to one exist from the beginning.
 
 Invariant: no executor is requested, and no executor's message has an effect, before the application is
 loaded.

@@ -166,7 +166,7 @@ class ElectionActor(GuardedActor):
         self._standing.last_seen_ms[address] = self._standing.now_ms()
         sender, known = self.context.sender, self._standing.peers.get(address)
         if sender is not None and known is not None and sender.path.address != known.path.address:
-            # That master was restarted: our reference is outdated.
+            # That master was restarted: the reference to it is outdated.
             del self._standing.peers[address]
             self._looked_ms.pop(address, None)
             self._look_for_peers()
