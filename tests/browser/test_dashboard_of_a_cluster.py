@@ -103,6 +103,7 @@ def dashboard(browser: Chrome, console: ConsoleProcess, app: str) -> Dashboard:
     return shown
 
 
+@pytest.mark.nightly("test_pages, with a recorded cluster; the unit tests of diagnoses")
 def test_the_page_names_the_sink_that_is_slow(dashboard: Dashboard, app: str) -> None:
     dashboard.open("/")
     dashboard.wait_for("tbody a", app)
@@ -206,6 +207,7 @@ def test_workers_come_and_go_by_the_buttons_of_the_cluster_page(
     assert shown.complaints() == []
 
 
+@pytest.mark.nightly("the unit tests of the console's rights")
 def test_another_console_of_the_same_cluster_has_no_buttons_for_workers(dashboard: Dashboard) -> None:
     dashboard.open("/cluster")
     dashboard.wait_for("[aria-label=Workers] tbody th", "worker-1")

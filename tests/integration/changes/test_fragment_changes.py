@@ -120,7 +120,7 @@ def test_a_window_whose_code_fails_is_rolled_back_and_nothing_of_it_stays(drive:
 KILLED_AT = pytest.mark.nightly("the other point; test_changes_of_a_run has every one")
 
 
-@pytest.mark.nightly("test_shells_under_kills; test_live_changes kills a run")
+@pytest.mark.nightly("test_changes_of_a_run and test_shells_under_kills have every point")
 @pytest.mark.parametrize(
     "point", [pytest.param(CrashPoint.AFTER_VERSION, marks=KILLED_AT), CrashPoint.CHANNEL_BEGINS]
 )

@@ -125,16 +125,10 @@ def test_what_cannot_change_changes_nothing_and_a_second_change_names_the_first(
         asked_state(rundir)
 
 
-KILLED_AT = pytest.mark.nightly("the other point; test_changes_of_a_run has every one")
-
-
+@pytest.mark.nightly("test_changes_of_a_run and test_shells_under_kills have every point")
 @pytest.mark.parametrize(
     ("point", "in_force"),
-    [
-        pytest.param(CrashPoint.BEFORE_VERSION, 1, marks=KILLED_AT),
-        (CrashPoint.AFTER_VERSION, 2),
-        pytest.param(CrashPoint.BEFORE_OUTCOME, 2, marks=KILLED_AT),
-    ],
+    [(CrashPoint.BEFORE_VERSION, 1), (CrashPoint.AFTER_VERSION, 2), (CrashPoint.BEFORE_OUTCOME, 2)],
 )
 def test_after_a_kill_between_two_stages_the_application_is_wholly_one_version(
     drive: Harness, point: CrashPoint, in_force: int

@@ -29,7 +29,7 @@ from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.errors import DrivetrainError, UnavailableError
-from whole_cluster import APP_MASTER, WholeCluster, drivetrain, wait_for, whole_cluster
+from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, drivetrain, wait_for, whole_cluster
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -269,7 +269,7 @@ def flooded(ports: list[int]) -> Iterator[Callable[[], int]]:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     place = tmp_path_factory.mktemp("changing")
     (place / "in").mkdir()
-    with whole_cluster(place, masters=1, workers=2, console=True) as cluster:
+    with whole_cluster(place, masters=3, workers=2, console=True) as cluster:
         shop = Shop(cluster, place)
         accepted = cluster.submit(
             *(shop.write(1), "--detached", "--json", "--set", f"place={place}"),
@@ -403,6 +403,32 @@ def test_threads_of_an_executor_are_shown_in_python_and_java(shop: Shop) -> None
     with pytest.raises(DrivetrainError, match="no executor has reported what its threads do") as caught:
         shop.cluster.client.threads(shop.app, "nobody")
     assert str(stacks.executor) in str(caught.value.got)
+
+
+def test_the_leader_the_application_master_and_an_executor_die_and_every_message_counts_once(
+    shop: Shop,
+) -> None:
+    """The last two at the same moment: a Java process less. test_whole_cluster kills each by itself."""
+    cluster, attempts, version = shop.cluster, shop.attempts(), max(shop.expected.values())
+    epoch = shop.status()[0].epoch
+    leader = cluster.wait_leader()
+    cluster.kill(leader)
+    shop.feed(version)
+    cluster.wait_leader(other_than=leader)
+    cluster.start_again(leader)
+    shop.wait_shown()
+    assert shop.attempts() == attempts, "no fragment was started again"
+    assert shop.status()[0].epoch == epoch
+
+    _, status = shop.status()
+    assert status is not None
+    executors = [each.pid for each in status.executors if each.pid is not None]
+    for pid in (*cluster.processes(APP_MASTER), *executors):
+        os.kill(pid, signal.SIGKILL)
+    shop.feed(version)
+    wait_for(lambda: shop.status()[0].epoch > epoch, "another application master", LATE_S)
+    shop.wait_shown()
+    assert not set(executors) & set(cluster.processes(EXECUTOR)), "its executors are gone"
 
 
 @pytest.mark.nightly("test_configuring, embedded; simulated by test_attempts_under_faults")

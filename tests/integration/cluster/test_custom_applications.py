@@ -39,7 +39,6 @@ async def until_over(cluster: Cluster) -> JobStatus:
         await cluster.close()
 
 
-@pytest.mark.nightly("test_whole_cluster runs it")
 def test_the_shell_runs_a_command_on_every_worker(tmp_path: Path) -> None:
     spec = spec_of(EXAMPLES / "distributed_shell.py", tmp_path, command="echo $((40 + 2)); pwd")
     result = asyncio.run(until_over(Cluster(spec, EXAMPLES, tmp_path, ["one", "two", "three"])))
@@ -48,7 +47,7 @@ def test_the_shell_runs_a_command_on_every_worker(tmp_path: Path) -> None:
     assert result.error is None
 
 
-@pytest.mark.nightly("test_whole_cluster reaches what it reaches")
+@pytest.mark.nightly("the command that succeeds, above, and a file that raises, below")
 def test_a_command_that_fails_fails_the_application_with_its_output(tmp_path: Path) -> None:
     spec = spec_of(EXAMPLES / "distributed_shell.py", tmp_path, command="echo no such luck; exit 3")
     result = asyncio.run(until_over(Cluster(spec, EXAMPLES, tmp_path, ["one"])))

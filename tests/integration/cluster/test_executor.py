@@ -80,6 +80,7 @@ def counted(out: Path) -> dict[str, int]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.nightly("test_changes_in_a_cluster runs an executor; simulated by test_attempts_under_faults")
 def test_an_application_is_prepared_run_retried_after_its_function_failed_and_concluded(
     tmp_path: Path,
 ) -> None:

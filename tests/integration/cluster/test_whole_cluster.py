@@ -20,7 +20,6 @@ import psutil
 import pytest
 
 from drivetrain.cluster.messages.applications import ApplicationState
-from nightly_run import is_nightly
 from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 pytestmark = pytest.mark.timeout(1800)
@@ -93,6 +92,7 @@ app.read(source).filter("n >= 0").sink(sinks.csv(app.setting("output")), name="o
 """
 
 
+@pytest.mark.nightly("test_master_duties and test_app_master_under_faults; test_kafka_replay")
 def test_a_running_application_is_replayed_killed_and_restarted_and_its_name_is_free_again(
     cluster: WholeCluster,
 ) -> None:
@@ -155,10 +155,9 @@ def kill(cluster: WholeCluster, app: str) -> None:
     assert cluster.client.application(app).state is ApplicationState.KILLED
 
 
+@pytest.mark.nightly("test_changes_in_a_cluster kills one process of each kind; simulations kill everything")
 def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: WholeCluster) -> None:
-    """An application master with its executor, and the leader; at night also each by itself, and the rest,
-    which simulations always kill.
-    """
+    """An application master, its executor and its worker, and the masters, of which one also freezes."""
     place = cluster.directory / "held"
     gates = Gates(place)
     attached = cluster.attached(
@@ -174,16 +173,13 @@ def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: 
         gates.pass_one()
         gates.pass_one()  # in which a function raises, on the first attempt only
         assert (place / "raised").exists()
-        if is_nightly():
-            kill_an_executor(cluster, app_id, gates)
+        kill_an_executor(cluster, app_id, gates)
         kill_the_application_master(cluster, app_id, gates)
-        if is_nightly():
-            kill_its_worker(cluster, app_id, gates)
+        kill_its_worker(cluster, app_id, gates)
         kill_the_leader(cluster, app_id, gates)
-        if is_nightly():
-            freeze_the_leader(cluster, app_id, gates)
-            kill_two_of_three_masters(cluster, app_id, gates)
-            kill_all_masters(cluster, app_id, gates)
+        freeze_the_leader(cluster, app_id, gates)
+        kill_two_of_three_masters(cluster, app_id, gates)
+        kill_all_masters(cluster, app_id, gates)
         while gates.next * STAGE < ROWS:
             gates.open()
         output, _ = attached.communicate(timeout=180)
@@ -213,8 +209,6 @@ def kill_the_application_master(cluster: WholeCluster, app_id: str, gates: Gates
     before = cluster.client.application(app_id)
     (app_master,) = cluster.processes(APP_MASTER)
     signal_to(app_master)
-    if not is_nightly():
-        signal_to(executor)  # one Java process less to wait for
     gates.open()
     wait_for(lambda: told_epoch(cluster, app_id) == epoch + 1, "another application master")
     wait_for(lambda: executor not in cluster.processes(EXECUTOR), "its executors to stop themselves")

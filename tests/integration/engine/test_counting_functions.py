@@ -51,7 +51,7 @@ def parse(line: str) -> list[int]:
         return []
 
 
-@pytest.mark.nightly("test_whole_cluster counts; the unit tests of counters")
+@pytest.mark.nightly("the unit tests of counters; the test of columns that count, below")
 def test_counters_of_functions_and_tasks_are_in_the_result(drive: Harness) -> None:
     app = Application("counting")
     stream = events(app, ROWS, SCHEMA)

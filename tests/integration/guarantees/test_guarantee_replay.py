@@ -100,7 +100,7 @@ def assert_life(drive: Harness, life: int, data: list[Row], what: str, *, is_cha
         assert windows_of(drive.out("long"), life) == windowed(data, 60 * SECOND), what
 
 
-@pytest.mark.nightly("a replay in test_whole_cluster, and test_replay")
+@pytest.mark.nightly("a store without event time, below, test_kafka_replay and test_replay")
 def test_files_are_replayed_exactly_from_any_moment_again_and_again(drive: Harness) -> None:
     """A replay that is stopped goes on by itself; event time may be assigned behind a function."""
     draw = random.Random(SEED)

@@ -50,30 +50,49 @@ def settings(broker: Broker, topic: str) -> dict[str, str]:
 
 
 class UntilThere:
-    """Stops a run when its topic has these messages, or after too long; `found` are all that it has."""
+    """Stops a run when its topic has these messages and the run has noted some, or after too long.
 
-    def __init__(self, broker: Broker, topic: str, numbers: range) -> None:
+    `found` are all that the topic has.
+    """
+
+    def __init__(self, broker: Broker, topic: str, numbers: range, state: Path) -> None:
         self._broker, self._topic, self._numbers = broker, topic, set(numbers)
+        self._state = state
         self._patience_s = time.monotonic() + 180
         self._next_s = 0.0
         self.found: list[int] = []
+        self.first_before_any_note = False
 
     def on_event(self, event: object) -> None: ...
 
     def stop_requested(self) -> bool:
         now_s = time.monotonic()
         if now_s > self._next_s:
+            is_noted = has_noted(self._state)
             self.found = [json.loads(text)["n"] for text in values(self._broker, self._topic)]
-            self._next_s = time.monotonic() + 0.5
-        return self._numbers <= set(self.found) or now_s > self._patience_s
+            self.first_before_any_note |= bool(self.found) and not is_noted
+            self._next_s = time.monotonic() + 0.2
+        is_there = self._numbers <= set(self.found) and has_noted(self._state)
+        return is_there or now_s > self._patience_s
+
+
+def has_noted(state: Path) -> bool:
+    """Whether a run has noted how far it is, as it does after each interval."""
+    return any(note.name.isdigit() for note in state.rglob("commits/*"))
 
 
 @pytest.fixture
-def command(tmp_path: Path, broker: Broker, topic: str) -> list[str]:
-    file = tmp_path / "fast.py"
-    file.write_text(APPLICATION)
+def file(tmp_path: Path, broker: Broker, topic: str) -> Path:
+    """The application, whose topics are there."""
+    made = tmp_path / "fast.py"
+    made.write_text(APPLICATION)
     broker.create(f"{topic}-in", 1)
     broker.create(f"{topic}-out", 1)
+    return made
+
+
+@pytest.fixture
+def command(tmp_path: Path, broker: Broker, topic: str, file: Path) -> list[str]:
     sets = {
         **settings(broker, topic),
         **KEYS,
@@ -117,27 +136,49 @@ def wait_for(broker: Broker, topic: str, numbers: range, process: subprocess.Pop
         time.sleep(0.1)
 
 
-def test_messages_pass_before_the_interval_is_over_and_none_is_missing_after_a_kill(
-    spark: SparkSession, broker: Broker, topic: str, started: subprocess.Popen[str], tmp_path: Path
+@pytest.mark.usefixtures("spark")
+def test_messages_pass_before_the_interval_is_over_and_none_is_missing_after_a_stop(
+    broker: Broker, topic: str, file: Path
+) -> None:
+    given = f"{topic}-in"
+    send(broker, given, range(100))
+    first = goes_on(broker, topic, file, range(100))
+    assert first.first_before_any_note, "messages have waited until the interval was over"
+    send(broker, given, range(100, 200))
+    second = goes_on(broker, topic, file, range(200))
+    assert set(second.found) == set(range(200))
+    assert second.found.count(0) == 1, "what was noted does not come again"
+
+
+def goes_on(broker: Broker, topic: str, file: Path, numbers: range) -> UntilThere:
+    """Run the application in this process until all these messages are there."""
+    state = file.parent / "state"
+    there = UntilThere(broker, f"{topic}-out", numbers, state)
+    application = load_application(str(file), settings(broker, topic))
+    result = run(application, Config.load(None, {}, {"state.dir": str(state), **KEYS}), there)
+    result.check()
+    assert result.outcome is RunOutcome.STOPPED
+    return there
+
+
+@pytest.mark.nightly("the stop, above; test_guarantee_delivery kills a run")
+@pytest.mark.usefixtures("spark")
+def test_none_is_missing_after_a_kill(
+    broker: Broker, topic: str, started: subprocess.Popen[str], file: Path, tmp_path: Path
 ) -> None:
     """What goes on after the kill needs no process of its own."""
     given, made = f"{topic}-in", f"{topic}-out"
     send(broker, given, range(100))
     wait_for(broker, made, range(100), started)
     deadline = time.monotonic() + 180
-    while not [p for p in (tmp_path / "state").rglob("commits/*") if p.name.isdigit()]:
+    while not has_noted(tmp_path / "state"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     send(broker, given, range(100, 200))
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     send(broker, given, range(200, 300))
-    there = UntilThere(broker, made, range(300))
-    application = load_application(str(tmp_path / "fast.py"), settings(broker, topic))
-    config = Config.load(None, {}, {"state.dir": str(tmp_path / "state"), **KEYS})
-    result = run(application, config, there)
-    result.check()
-    assert result.outcome is RunOutcome.STOPPED
+    there = goes_on(broker, topic, file, range(300))
     assert set(there.found) == set(range(300))
     assert there.found.count(0) == 1, "what was noted does not come again"
 

@@ -147,19 +147,15 @@ def outputs(
     return Outputs(name, s3.bucket(name), tmp_path / "elsewhere.db")
 
 
+@pytest.mark.nightly("test_shells_under_kills loses machines at every point; the takeover below")
 @pytest.mark.parametrize(
     ("point", "times"),
     [
         (CrashPoint.AFTER_RECORD, 5),
-        *(
-            pytest.param(point, times, marks=pytest.mark.nightly("the unit tests of copied_checkpoints"))
-            for point, times in (
-                (CrashPoint.COPY_UPLOADED, 3),
-                (CrashPoint.COPY_NAMED, 3),
-                (CrashPoint.AFTER_PUBLICATION, 2),
-                (CrashPoint.AFTER_SINK, 9),
-            )
-        ),
+        (CrashPoint.COPY_UPLOADED, 3),
+        (CrashPoint.COPY_NAMED, 3),
+        (CrashPoint.AFTER_PUBLICATION, 2),
+        (CrashPoint.AFTER_SINK, 9),
     ],
 )
 def test_a_machine_that_is_lost_while_it_runs_costs_no_result_and_shows_none_twice(
@@ -195,7 +191,9 @@ def test_a_process_that_was_taken_for_lost_ends_and_nothing_of_it_is_shown(
             time.sleep(0.05)
 
     monkeypatch.setattr(preparing, "wait_for_the_former", wait_for_the_former)
-    assert run(outputs.application(), elsewhere).outcome is RunOutcome.FINISHED
+    notices = Notices()
+    assert run(outputs.application(), elsewhere, notices).outcome is RunOutcome.FINISHED
+    assert sum("continues from the copy of the newest checkpoint" in text for text in notices.texts) == 1
     with pytest.raises(TakenOverError, match="another process has continued this application"):
         former.wait()
     outputs.require_exact()

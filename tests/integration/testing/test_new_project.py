@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drivetrain.cli.init import make_project
+from drivetrain.testing.pytest_plugin import drivetrain_config, start_run
+
+__all__ = ["drivetrain_config", "start_run"]
 
 PATIENCE_S = 300.0
 
 
+@pytest.mark.usefixtures("spark")
+def test_the_test_of_a_new_project_passes_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_run: Any
+) -> None:
+    folder = make_project("corner_shop", tmp_path)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    tests = runpy.run_path(str(folder / "test_corner_shop.py"))
+    [test] = [known for name, known in tests.items() if name.startswith("test_")]
+    test(start_run)
+    assert not (folder / "hourly").exists()
+    assert not (folder / ".drivetrain").exists()
+
+
+@pytest.mark.nightly("the same test, above; the unit tests of the plugin")
 def test_the_test_of_a_new_project_passes(tmp_path: Path) -> None:
     folder = make_project("shop", tmp_path)
     tested = subprocess.run(
