@@ -6,6 +6,10 @@ Called by `conftest.py` and by the tests that do more in the nightly run.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+Point = TypeVar("Point")
 
 
 def is_nightly() -> bool:
@@ -16,3 +20,13 @@ def is_nightly() -> bool:
 def first_seed(otherwise: int) -> int:
     """The first seed of the variable (`7`, `128-600` or `3,5`) in the nightly run; `otherwise` in others."""
     return int(os.environ.get("DRIVETRAIN_SEEDS", str(otherwise)).split(",")[0].split("-")[0])
+
+
+def deaths(points: Sequence[Point], together: int, times: int) -> list[list[Point]]:
+    """Where the process of each simulated world dies: in the nightly run at one point so many `times`.
+
+    In others it dies at several points one after the other, once at each: a world costs most before that.
+    """
+    if is_nightly():
+        return [[point] * times for point in points]
+    return [list(points[first : first + together]) for first in range(0, len(points), together)]

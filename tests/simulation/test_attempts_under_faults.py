@@ -18,6 +18,7 @@ from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.crash_points import CrashPoint
 from drivetrain.file_lock import FileLock
 from drivetrain.simulator import NetworkFaults, Node, Simulation, simulate
+from nightly_run import deaths
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
 
@@ -133,17 +134,21 @@ async def end(world: AttemptWorld) -> None:
     world.scaler.check_end()
 
 
-@pytest.mark.parametrize("point", [*OF_HANDOVERS, *OF_A_CHANGE, CrashPoint.VERSION_NOTED])
+@pytest.mark.parametrize(
+    "points",
+    [*([point] * 2 for point in OF_HANDOVERS), *deaths([CrashPoint.VERSION_NOTED, *OF_A_CHANGE], 3, 2)],
+    ids="+".join,
+)
 @simulate(seeds=1, at_most=200)
 async def test_versions_hand_over_exactly_though_processes_die_between_two_effects(
-    simulation: Simulation, point: CrashPoint
+    simulation: Simulation, points: list[CrashPoint]
 ) -> None:
-    with attempt_world(simulation, [point] * 2) as world:
+    with attempt_world(simulation, points) as world:
         world.changer.at_once, world.changer.changes_left = 0.1, 40
         world.drawn.trunks = 0.0  # a query does not restart at an event time
         await begin(world)
         await end(world)
-        is_sure = simulation.seed in (0, 2) and point is CrashPoint.HANDOVER_RECORDED  # they have messages
+        is_sure = simulation.seed in (0, 2) and CrashPoint.HANDOVER_RECORDED in points  # they have messages
         assert world.changer.handed_over or not is_sure, "no version was compared with its time"
 
 
@@ -163,44 +168,48 @@ ELSEWHERE = (
 )
 
 
-@pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
+OF_BATCHES = [point for point in CrashPoint if point not in (*ELSEWHERE, *OF_A_CHANGE)]
+
+
+@pytest.mark.parametrize("points", [*deaths(OF_BATCHES, 4, 3), *deaths(OF_A_CHANGE, 2, 3)], ids="+".join)
 @simulate(seeds=1, at_most=20)
 async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_again(
-    simulation: Simulation, point: CrashPoint
+    simulation: Simulation, points: list[CrashPoint]
 ) -> None:
-    with attempt_world(simulation, [point] * 3) as world:
+    with attempt_world(simulation, points) as world:
         await begin(world)
         await end(world)
         # Some drawn applications end before there were so many changes.
-        assert world.kills == 3 or (point in OF_A_CHANGE and world.kills > 0), "processes were to die there"
+        is_enough = world.kills == len(points) or (points[0] in OF_A_CHANGE and world.kills > 0)
+        assert is_enough, "processes were to die there"
 
 
-@pytest.mark.parametrize("point", [*OF_FRAGMENTS, *OF_A_CHANGE])
+@pytest.mark.parametrize("points", deaths([*OF_FRAGMENTS, *OF_A_CHANGE], 2, 1), ids="+".join)
 @simulate(seeds=2, at_most=20)
 async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed_by_another(
-    simulation: Simulation, point: CrashPoint
+    simulation: Simulation, points: list[CrashPoint]
 ) -> None:
-    with attempt_world(simulation, [point], is_growing=True) as world:
+    with attempt_world(simulation, points, is_growing=True) as world:
         await begin(world)
         await end(world)
         # Some drawn applications have too few messages for so many changes; that of seed 1 has enough.
-        assert world.kills == 1 or simulation.seed != 1, "a process was to die there"
+        assert world.kills == len(points) or simulation.seed != 1, "processes were to die there"
 
 
-@pytest.mark.parametrize("point", OF_SCALING)
-@simulate(seeds=2, at_most=50)
+@pytest.mark.parametrize("points", deaths(OF_SCALING, 2, 3), ids="+".join)
+@simulate(seeds=1, at_most=50)
 async def test_a_fragment_is_scaled_though_its_process_dies_in_the_middle(
-    simulation: Simulation, point: CrashPoint
+    simulation: Simulation, points: list[CrashPoint]
 ) -> None:
-    with attempt_world(simulation, [point] * 3) as world:
+    with attempt_world(simulation, points) as world:
         world.scaler.left = 40
         await begin(world)
         await end(world)
-        assert world.kills == 3, "processes were to die there"
+        assert world.kills == len(points), "processes were to die there"
         assert world.scaler.listed, "nothing was scaled"
 
 
-@simulate(seeds=3)
+@simulate(seeds=1)
 async def test_a_state_that_is_lost_takes_the_application_back_even_to_its_beginning(
     simulation: Simulation,
 ) -> None:
@@ -216,7 +225,7 @@ async def test_a_state_that_is_lost_takes_the_application_back_even_to_its_begin
         assert world.newest_transaction[0] > 1, "it was to go back, as another life"
 
 
-@simulate(seeds=2)
+@simulate(seeds=1)
 async def test_an_executor_that_freezes_out_of_reach_keeps_its_fragments_until_it_wakes_up(
     simulation: Simulation,
 ) -> None:
@@ -252,7 +261,7 @@ async def running(world: AttemptWorld, executors: int = 1) -> ExecutorProcess:
     return found()[0]
 
 
-@simulate(seeds=2)
+@simulate(seeds=1)
 async def test_an_application_master_that_wakes_up_after_its_successor_decides_nothing(
     simulation: Simulation,
 ) -> None:
@@ -293,7 +302,7 @@ async def test_what_a_finished_fragment_owes_is_made_again_though_there_was_no_c
         await end(world)
 
 
-@simulate(seeds=2)
+@simulate(seeds=1)
 async def test_a_fragment_that_ran_elsewhere_is_compiled_again(simulation: Simulation) -> None:
     with attempt_world(simulation, [], {"app.executors": "2"}) as world:
         await begin(world)
@@ -304,7 +313,7 @@ async def test_a_fragment_that_ran_elsewhere_is_compiled_again(simulation: Simul
         await end(world)
 
 
-@simulate(seeds=3)
+@simulate(seeds=1)
 async def test_a_java_process_that_outlives_its_executor_is_waited_for(simulation: Simulation) -> None:
     with attempt_world(simulation, []) as world:
         world.is_one_machine, world.java_rests_s, world.java_lives_on = True, (1.5,), 1.0
@@ -350,7 +359,7 @@ async def test_an_executor_starts_the_newest_attempt_and_none_that_was_cancelled
         world.check()
 
 
-@simulate(seeds=4)
+@simulate(seeds=1)
 async def test_a_trial_ends_before_the_application_does(simulation: Simulation) -> None:
     with attempt_world(simulation, []) as world:
         world.changer.changes_left = 40

@@ -11,13 +11,14 @@ from shell_world import World, run_world
 
 from drivetrain.crash_points import CrashPoint
 from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
+from nightly_run import deaths
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
 
 
 def run(
     seed: int,
-    deaths: Sequence[CrashPoint] | None = None,
+    points: Sequence[CrashPoint] | None = None,
     *,
     is_growing: bool = False,
     has_history: bool = False,
@@ -28,7 +29,7 @@ def run(
     try:
         return run_world(
             seed,
-            deaths,
+            points,
             is_growing=is_growing,
             has_history=has_history,
             scalings=scalings,
@@ -62,25 +63,30 @@ def test_a_fragment_that_comes_with_a_history_shows_every_message_since_then_onc
         assert sum(world.former_rows > 0 for world in worlds) > len(worlds) / 4, "few have come"
 
 
-@pytest.mark.parametrize("point", [*OF_HISTORIES, CrashPoint.BEFORE_VERSION, CrashPoint.AFTER_VERSION])
-def test_a_process_that_dies_while_a_history_is_read_goes_on_from_there(point: CrashPoint) -> None:
-    deaths = [point] * (1 if point is CrashPoint.AFTER_VERSION else 2)
-    worlds = [run(seed, deaths, has_history=True) for seed in (3, 4)]
-    assert all(world.kills == len(deaths) for world in worlds), "it was to die there"
+@pytest.mark.parametrize(
+    "points",
+    [*deaths([*OF_HISTORIES, CrashPoint.BEFORE_VERSION], 3, 2), [CrashPoint.AFTER_VERSION]],
+    ids="+".join,
+)
+def test_a_process_that_dies_while_a_history_is_read_goes_on_from_there(points: list[CrashPoint]) -> None:
+    worlds = [run(seed, points, has_history=True) for seed in (3, 4)]
+    assert all(world.kills == len(points) for world in worlds), "it was to die there"
     assert any(world.former_rows for world in worlds)
 
 
 def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorded() -> None:
     worlds: list[World] = []
-    deaths = [CrashPoint.AFTER_VERSION] * 2
-    run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(5, at_most=500))
+    twice = [CrashPoint.AFTER_VERSION] * 2
+    run_seeds(lambda seed: worlds.append(run(seed, twice)), chosen_seeds(5, at_most=500))
     if len(worlds) > 1:
         assert any(world.handed_over for world in worlds), "no version was compared with its time"
 
 
-@pytest.mark.parametrize("point", [*OF_FRAGMENTS, *OF_A_CHANGE])
-def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_there(point: CrashPoint) -> None:
-    assert run(34, [point] * 2, is_growing=True).kills == 2, "it was to die there"
+@pytest.mark.parametrize("points", deaths([*OF_FRAGMENTS, *OF_A_CHANGE], 3, 2), ids="+".join)
+def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_there(
+    points: list[CrashPoint],
+) -> None:
+    assert run(34, points, is_growing=True).kills == len(points), "it was to die there"
 
 
 def test_fragments_are_scaled_though_the_process_is_killed_at_any_file_that_is_changed() -> None:
@@ -92,9 +98,9 @@ def test_fragments_are_scaled_though_the_process_is_killed_at_any_file_that_is_c
 OF_SCALING = (CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION)
 
 
-@pytest.mark.parametrize("point", OF_SCALING)
-def test_a_process_that_dies_while_a_fragment_is_scaled_goes_on_from_there(point: CrashPoint) -> None:
-    assert run(7, [point] * 3, scalings=40).kills == 3, "it was to die there"
+@pytest.mark.parametrize("points", deaths(OF_SCALING, 2, 3), ids="+".join)
+def test_a_process_that_dies_while_a_fragment_is_scaled_goes_on_from_there(points: list[CrashPoint]) -> None:
+    assert run(7, points, scalings=40).kills == len(points), "it was to die there"
 
 
 def test_every_message_is_shown_once_though_the_disk_is_lost_again_and_again() -> None:
@@ -106,11 +112,14 @@ def test_every_message_is_shown_once_though_the_disk_is_lost_again_and_again() -
 OF_COPIES = (CrashPoint.COPY_UPLOADED, CrashPoint.COPY_NAMED)
 
 
-@pytest.mark.parametrize("point", [*OF_COPIES, CrashPoint.AFTER_RECORD, CrashPoint.AFTER_PUBLICATION])
-def test_a_machine_that_is_lost_at_a_point_of_a_checkpoint_costs_nothing(point: CrashPoint) -> None:
-    deaths = [CrashPoint.COPY_NAMED, *[point] * 4]  # the first leaves a copy
-    world = run(7, deaths, is_copied=True)
-    assert world.kills == 5, "it was to die there"
+@pytest.mark.parametrize(
+    "points",
+    deaths([*OF_COPIES, CrashPoint.AFTER_RECORD, CrashPoint.AFTER_PUBLICATION], 4, 4),
+    ids="+".join,
+)
+def test_a_machine_that_is_lost_at_a_point_of_a_checkpoint_costs_nothing(points: list[CrashPoint]) -> None:
+    world = run(7, [CrashPoint.COPY_NAMED, *points], is_copied=True)  # the first leaves a copy
+    assert world.kills == 1 + len(points), "it was to die there"
     assert world.lost > 0
 
 
@@ -129,7 +138,9 @@ ELSEWHERE = (
 )
 
 
-@pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
-def test_a_process_that_dies_at_a_point_again_and_again_goes_on_from_there(point: CrashPoint) -> None:
-    times = 2 if point in OF_A_CHANGE else 4
-    assert run(7, [point] * times).kills == times, "it was to die there"
+OF_BATCHES = [point for point in CrashPoint if point not in (*ELSEWHERE, *OF_A_CHANGE)]
+
+
+@pytest.mark.parametrize("points", [*deaths(OF_BATCHES, 4, 4), *deaths(OF_A_CHANGE, 4, 2)], ids="+".join)
+def test_a_process_that_dies_at_a_point_again_and_again_goes_on_from_there(points: list[CrashPoint]) -> None:
+    assert run(7, points).kills == len(points), "it was to die there"
