@@ -15,7 +15,6 @@ import msgspec
 
 from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.archive import unpack_upload_or_file
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.embedded.run_changes import compared, in_force_of
@@ -29,9 +28,9 @@ from drivetrain.console.planning.requests import (
     Outcome,
     PrepareChange,
 )
-from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.private_files import Writers, private
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.run_directory import RunDirectory
 
 
@@ -52,7 +51,7 @@ def _answer(directory: Path, request: bytes) -> Outcome:
     )
     graph = application.graph()
     plan = configured_plan(graph, config)
-    record, old = version_of(plan, fingerprint), in_force_of(rundir)
+    record, old = planned_version(plan), in_force_of(rundir)
     found = compared(rundir, old, record)
     if can_be_made(found):
         from drivetrain.spark.prepare.graph_code import graph_as_code

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 from drivetrain.cli.cluster_access import connected_by
 from drivetrain.cli.comparison import Comparison, compared_in_a_cluster, require_known
-from drivetrain.code.application_file import load_application, require_same
-from drivetrain.code.fingerprint import fingerprint
+from drivetrain.code.application_file import load_same
 from drivetrain.config import Config
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
-from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.scaling_state import Scaled
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.known_versions import KnownVersion, known_among
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.sink_places import refuse_shared_places
 
 if TYPE_CHECKING:
+    from drivetrain.api.application import Application
     from drivetrain.cluster.client import BlockingClient
     from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
     from drivetrain.cluster.client.version_requests import GraphHistory
@@ -75,12 +76,11 @@ def updated_in_cluster(
 
     view, history = client.application(app), client.versions(app)
     spec, old = view.spec, history.record
-    sets = {**spec.config, **spec.settings, **given}
-    application = load_application(file, sets)
-    require_same(application, file, history.application, history.settings)
-    submission = prepare_submission(file, sets, config, name=spec.name)
+    more = {**spec.config, **spec.settings}
+    application = load_same(file, given, history.application, history.settings, more)
+    submission = prepare_submission(file, {**more, **given}, config, name=spec.name)
     plan = configured_plan(application.graph(), Config.load(None, {}, spec.config))
-    new = version_of(refuse_shared_places(plan), fingerprint)
+    new = planned_version(refuse_shared_places(plan))
 
     def begin() -> ChangeState:
         return client.begin_update(view.app_id, submission, old.number, options)
@@ -139,12 +139,20 @@ def _with_clock(client: BlockingClient, app: str, one: KnownVersion) -> KnownVer
         return one  # another application master is starting
 
 
+def application_in_cluster(app: str, file: str, given: Mapping[str, str], config: Config) -> Application:
+    """Load the next version of an application from a file, with the settings of the one that runs."""
+    with connected_by(config) as client:
+        spec, history = client.application(app).spec, client.versions(app)
+    more = {**spec.config, **spec.settings}
+    return load_same(file, given, history.application, history.settings, more)
+
+
 def compared_in_cluster(
     app: str, plan: Plan, config: Config, options: ChangeOptions = NO_OPTIONS
 ) -> Comparison:
     """Compare a plan with the version in force of an application."""
     with connected_by(config) as client:
-        new = version_of(plan, fingerprint)
+        new = planned_version(plan)
         return _compared(client.application(app).app_id, client.versions(app), new, options)
 
 

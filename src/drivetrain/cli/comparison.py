@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from drivetrain.code.application_file import load_application
-from drivetrain.code.fingerprint import fingerprint
+from drivetrain.code.application_file import load_application, load_same
 from drivetrain.config import Config
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.difference import Change, Difference, Fate, difference
 from drivetrain.core.change.dropped_states import require_states
-from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.message_history import read_again, require_histories
 from drivetrain.core.figures import show_clock, show_counted
 from drivetrain.core.plan.configured import configured_plan
@@ -25,9 +24,11 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.terminal import Console, Table, Text
 
 if TYPE_CHECKING:
+    from drivetrain.api.application import Application
     from drivetrain.runtime.run_directory import RunDirectory
 
 STYLES: Final = {
@@ -77,6 +78,16 @@ def names_file(against: str) -> bool:
     return against.partition(":")[0].endswith(".py") or Path(against).is_file()
 
 
+def application_against(file: str, against: str, config: Config, given: Mapping[str, str]) -> Application:
+    """Load the next version of an application that has run here, with its settings, as `update` does.
+
+    Raises UserError if there is no such application, or the file holds another one.
+    """
+    rundir, _ = in_force_of(against, config)
+    known = {name: str(value) for name, value in rundir.settings.items()}
+    return load_same(file, given, rundir.application, known)
+
+
 def compare(
     plan: Plan, against: str, config: Config, sets: Mapping[str, str], options: ChangeOptions = NO_OPTIONS
 ) -> Comparison:
@@ -84,13 +95,13 @@ def compare(
 
     Raises UserError if there is no such application, and whatever loading the file raises.
     """
-    new = version_of(plan, fingerprint)
+    new = planned_version(plan)
     if not names_file(against):
         rundir, in_force = in_force_of(against, config)
         return compared_with(rundir, in_force, new, options)
     application = load_application(against, sets)
     before = configured_plan(application.graph(), config)
-    old, has_checkpoints = version_of(before, fingerprint), makes_checkpoints(before, config)
+    old, has_checkpoints = planned_version(before), makes_checkpoints(before, config)
     require_states(old, options.drops)
     require_histories(old, new, options)
     found = difference(old, new, has_checkpoints=has_checkpoints, options=options)

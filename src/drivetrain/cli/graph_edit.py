@@ -16,11 +16,10 @@ from drivetrain.cli.cluster_access import connected_by
 from drivetrain.cli.cluster_versions import edited_in_cluster
 from drivetrain.cli.comparison import compared_with, in_force_of
 from drivetrain.code.application_file import load_function
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
-from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UserError
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.sink_places import refuse_shared_places
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def perform_edit(
             remedy="change the application's file, and use drivetrain update",
         )
     graph = edit.of(graph_from_code(code, f"version {old.number}"))
-    version = version_of(refuse_shared_places(configured_plan(graph, config)), fingerprint)
+    version = planned_version(refuse_shared_places(configured_plan(graph, config)))
     code_of_it = partial(graph_as_code, graph)
     change = EmbeddedChange(rundir, version, code_of_it, old.number, "update", manner.options)
     compared = compared_with(rundir, old, version, manner.options)

@@ -9,6 +9,7 @@ Called by `cli.main`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import typer
@@ -27,8 +28,8 @@ from drivetrain.cli.arguments import (
 from drivetrain.cli.as_data import print_json
 from drivetrain.cli.changing import DropStateOption, HistoryOption, refuse_in_cluster
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, is_of_cluster, with_masters
-from drivetrain.cli.cluster_versions import compared_in_cluster
-from drivetrain.cli.comparison import Comparison, compare, names_file, show_comparison
+from drivetrain.cli.cluster_versions import application_in_cluster, compared_in_cluster
+from drivetrain.cli.comparison import Comparison, application_against, compare, names_file, show_comparison
 from drivetrain.cli.picture import draw, draw_compared
 from drivetrain.cli.picture_file import PictureOption, write_picture
 from drivetrain.cli.standard_output import standard_output_reserved
@@ -98,9 +99,11 @@ def plan_command(
     given = parse_sets(sets, state_dir)
     with standard_output_reserved() as output:
         config = load_config(config_file, with_masters(given, masters, console))
-        plan = _plan_of(load_application(file, given), config, check=check)
+        in_cluster = against is not None and is_of_cluster(config, state_dir) and not names_file(against)
+        application = _application(file, against, config, given, in_cluster=in_cluster)
+        plan = _plan_of(application, config, check=check)
         compared = None
-        if against is not None and is_of_cluster(config, state_dir) and not names_file(against):
+        if against is not None and in_cluster:
             refuse_in_cluster(options)
             compared = compared_in_cluster(against, plan, config, options)
         elif against is not None:
@@ -119,6 +122,17 @@ def plan_command(
             print_line(f"picture: {picture}")
     if compared is not None and compared.difference.refused:
         raise typer.Exit(2)
+
+
+def _application(
+    file: str, against: str | None, config: Config, given: Mapping[str, str], *, in_cluster: bool
+) -> Application:
+    """The application of a file; compared with one that runs, it has the settings of that one."""
+    if against is None or names_file(against):
+        return load_application(file, given)
+    if in_cluster:
+        return application_in_cluster(against, file, given, config)
+    return application_against(file, against, config, given)
 
 
 def _plan_of(application: Application, config: Config, *, check: bool) -> Plan:

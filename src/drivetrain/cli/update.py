@@ -46,14 +46,13 @@ from drivetrain.cli.cluster_access import (
 from drivetrain.cli.cluster_versions import updated_in_cluster
 from drivetrain.cli.comparison import Comparison, compared_with, in_force_of
 from drivetrain.cli.configuring import configure
-from drivetrain.code.application_file import load_application, require_same
-from drivetrain.code.fingerprint import fingerprint
+from drivetrain.code.application_file import load_same
 from drivetrain.config import Config
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import time_given
 from drivetrain.core.change.message_history import history_given
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.sink_places import refuse_shared_places
 
 AtOption: TypeAlias = Annotated[
@@ -140,11 +139,9 @@ def _here(
     """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
     known = {name: str(value) for name, value in rundir.settings.items()}
-    application = load_application(file, {**known, **given})
-    require_same(application, file, rundir.application, known)
-    graph = application.graph()
+    graph = load_same(file, given, rundir.application, known).graph()
     plan = refuse_shared_places(configured_plan(graph, config))
-    version = version_of(plan, fingerprint)
+    version = planned_version(plan)
 
     def code() -> bytes:
         from drivetrain.spark.prepare.graph_code import graph_as_code

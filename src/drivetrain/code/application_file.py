@@ -24,7 +24,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -60,18 +60,38 @@ class ApplicationFileError(UserError):
         self.user_traceback = user_traceback
 
 
-def load_application(target: str, sets: Mapping[str, str]) -> Application:
+def load_application(target: str, sets: Mapping[str, str], *, optional: Collection[str] = ()) -> Application:
     """Load the application of "file.py" or "file.py:name", giving its settings the values of `sets`.
 
     `name` is an `Application`, or a function that returns one or fills the one it receives. Without a name
     the file must define exactly one `Application`, or a function `build`. Raises ApplicationFileError, or
-    ConfigError for a name in `sets` that is neither a setting of the application nor a configuration key.
+    ConfigError for a name in `sets` that is neither a setting of the application nor a configuration key,
+    unless it is in `optional`.
     """
     path, name = split_target(target)
     with given_settings(sets):
         module = _run_file(path)
         application = _find(module, path, name)
-    split_sets(sets, application.settings)
+    unknown = set(optional) - application.settings.keys()
+    split_sets({name: value for name, value in sets.items() if name not in unknown}, application.settings)
+    return application
+
+
+def load_same(
+    target: str,
+    given: Mapping[str, str],
+    name: str,
+    settings: Mapping[str, str],
+    more: Mapping[str, str] | None = None,
+) -> Application:
+    """Load the next version of the application `name`, with the settings of the one that runs.
+
+    `given` are those of the command line, `more` further ones. Raises as `load_application`, and as
+    `require_same`.
+    """
+    sets = {**(more or {}), **settings, **given}
+    application = load_application(target, sets, optional=sets.keys() - given.keys())
+    require_same(application, target, name, settings)
     return application
 
 
@@ -282,7 +302,12 @@ def require_same(application: Application, file: str, name: str, settings: Mappi
         raise UserError(
             "the file holds another application",
             where=file,
-            expected=f"{name} with the settings {settings or 'of no name'}",
-            got=f"{application.name} with {new or 'no settings'}",
+            expected=_with_settings(name, settings),
+            got=_with_settings(application.name, new),
             remedy="the name and the settings of an application cannot change",
         )
+
+
+def _with_settings(name: str, settings: Mapping[str, str]) -> str:
+    """An application with its settings, as text."""
+    return f"{name} with {', '.join(f'{key}={value}' for key, value in settings.items()) or 'no settings'}"

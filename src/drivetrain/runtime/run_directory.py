@@ -48,8 +48,7 @@ from typing import Any
 
 import msgspec
 
-from drivetrain.code.fingerprint import fingerprint
-from drivetrain.core.change.graph_version import GraphVersion, state_fits, state_shape, version_of
+from drivetrain.core.change.graph_version import GraphVersion, state_fits, state_shape
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
 from drivetrain.durable import sync, writing
@@ -59,6 +58,7 @@ from drivetrain.private_files import Writers, make_private_directory, require_tr
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
 from drivetrain.runtime.state.dropped_state import settle_checkpoints
@@ -340,7 +340,7 @@ class RunDirectory:
         notes, shape = self._read(), self.state_shape
         if notes and notes.get("state") != shape:  # before a version hides that
             write_notes(self._notes, {**notes, "state": shape})
-        in_force = self.versions.note(version or version_of(plan, fingerprint), code=code)
+        in_force = self.versions.note(version or planned_version(plan), code=code)
         if not self.started or self._aside is not None:
             write_notes(
                 self._notes,

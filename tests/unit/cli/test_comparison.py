@@ -13,9 +13,8 @@ import pytest
 from typer.testing import Result
 
 from drivetrain.code.application_file import load_application
-from drivetrain.code.fingerprint import fingerprint
-from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.planner import plan
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.run_directory import RunDirectory
 
 SHOP = """
@@ -30,6 +29,10 @@ orders.filter("n > 5", name="large").sink(sinks.json("large"), name="large_out")
 hourly.sink(sinks.json("hourly"), name="hourly_out")
 """
 
+BIG = SHOP.replace("n > 5", "n > 6").replace(
+    'sinks.json("large"), name="large', 'sinks.json("big"), name="big'
+)
+
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -40,9 +43,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def begin(shop: Path, state: str = ".drivetrain") -> RunDirectory:
+def begin(shop: Path, state: str = ".drivetrain", **settings: str) -> RunDirectory:
     """What a run does before its first batch."""
-    application = load_application(str(shop), {})
+    application = load_application(str(shop), settings)
     rundir = RunDirectory(state, application.name, application.naming_settings)
     rundir.acquire()
     rundir.begin(plan(application.graph()))
@@ -53,7 +56,7 @@ def begin(shop: Path, state: str = ".drivetrain") -> RunDirectory:
 def test_what_changes_is_shown_processor_by_processor_against_a_file(
     shop: Path, command: Callable[..., Result]
 ) -> None:
-    shop.with_name("new.py").write_text(SHOP.replace("n > 5", "n > 6").replace("large_out", "big_out"))
+    shop.with_name("new.py").write_text(BIG)
     result = command("plan", "new.py", "--against", "shop.py")
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
@@ -130,7 +133,7 @@ def test_versions_says_when_the_run_has_ended_during_a_trial(
     shop.write_text(SHOP.replace("n > 5", "n > 6"))
     graph = load_application(str(shop), {}).graph()
     rundir.acquire()
-    rundir.versions.note(version_of(plan(graph), fingerprint), "update")
+    rundir.versions.note(planned_version(plan(graph)), "update")
     text, trials = outcomes()
     assert "in force, on trial" in text
     assert trials == [None, "under way"]
@@ -200,7 +203,7 @@ def test_two_versions_that_were_recorded_are_compared_as_table_data_and_picture(
 def test_the_picture_of_a_comparison_shows_what_is_gone_too(
     shop: Path, command: Callable[..., Result]
 ) -> None:
-    shop.with_name("new.py").write_text(SHOP.replace("n > 5", "n > 6").replace("large_out", "big_out"))
+    shop.with_name("new.py").write_text(BIG)
     result = command("plan", "new.py", "--against", "shop.py", "--picture", "change.svg")
     assert result.exit_code == 0, result.output
     root = ElementTree.fromstring(shop.with_name("change.svg").read_text())
@@ -221,3 +224,45 @@ def test_plan_and_its_comparison_refuse_two_sinks_with_one_directory(
         assert result.exit_code == 2
         assert f"two sinks write to {shop.parent}/large" in result.stderr
         assert "large_out" in result.stderr
+
+
+SETTING = 'app = Application("shop")\nleast = app.setting("least", 5)\n'
+
+
+def test_the_next_version_has_the_settings_of_the_application_that_has_run(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    with_setting = SHOP.replace('app = Application("shop")\n', SETTING).replace('"n > 5"', 'f"n > {least}"')
+    shop.write_text(with_setting)
+    begin(shop, least="7")
+    result = command("plan", "shop.py", "--against", "shop")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "nothing changes"), result.output
+    changed = command("plan", "shop.py", "--against", "shop", "--set", "least=8")
+    assert changed.exit_code == 2
+    assert "the file holds another application" in changed.output
+    assert "expected: shop with least=7" in changed.output
+
+
+def test_a_file_of_another_application_is_refused(shop: Path, command: Callable[..., Result]) -> None:
+    shop.write_text(SHOP.replace('app = Application("shop")\n', SETTING))
+    begin(shop)
+    shop.with_name("other.py").write_text(SHOP.replace('"shop"', '"other"'))
+    for asked in (("plan", "other.py", "--against", "shop"), ("update", "shop", "other.py", "--dry-run")):
+        result = command(*asked)
+        assert result.exit_code == 2
+        assert "other.py: the file holds another application" in result.output
+        assert "got: other with no settings" in result.output
+
+
+def test_a_sink_with_another_name_at_a_taken_place_is_refused(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    begin(shop)
+    shop.write_text(SHOP.replace('sinks.json("large"), name="large_out"', 'sinks.csv("large"), name="csv"'))
+    result = command("plan", "shop.py", "--against", "shop")
+    assert result.exit_code == 2, result.output
+    text = "".join(result.stdout.split())
+    assert "csvrefusedlarge_out" in text
+    assert "leavethesink" in text
+    shop.write_text(SHOP.replace('sinks.json("large")', 'sinks.csv("large")'))
+    assert command("plan", "shop.py", "--against", "shop").exit_code == 0, "it has its name"

@@ -34,12 +34,11 @@ from drivetrain.cluster.messages.changing import CheckVersion, SeenVersion, Vers
 from drivetrain.cluster.messages.executing import Conclude, Prepared
 from drivetrain.cluster.messages.following import OutputView
 from drivetrain.code.application_file import load_application, user_traceback
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.change.change_state import not_kept
-from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
+from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
 from drivetrain.core.plan.configured import configured_plan
@@ -47,6 +46,7 @@ from drivetrain.core.plan.counts import CountRule, rules_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.private_files import Writers
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
@@ -227,7 +227,7 @@ class Work:
         record = rundir.versions.in_force()
         if record is None or record.made_how == "run":
             return plan, None
-        if record.is_same_graph(version_of(plan, fingerprint)):
+        if record.is_same_graph(planned_version(plan)):
             return plan, record
         code = rundir.versions.code(record.number)
         if code is None:

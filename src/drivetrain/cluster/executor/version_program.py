@@ -30,14 +30,14 @@ from drivetrain.cluster.messages.changing import GraphEdit, ProposedCode
 from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
 from drivetrain.code.application_file import load_application, load_function
 from drivetrain.code.archive import unpack
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
-from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.durable import write_whole
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
 from drivetrain.runtime.error_records import ErrorRecord, error_record
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 
 MOST_S: Final = 240.0
@@ -175,7 +175,7 @@ def main() -> int:
     try:
         graph = _loaded(request) if request.edit is None else _edited(request, request.edit, directory)
         plan = configured_plan(graph, Config.load(None, None, request.config))
-        version, code = version_of(plan, fingerprint), graph_as_code(graph)
+        version, code = planned_version(plan), graph_as_code(graph)
         write_whole(directory / _GRAPH, code, synced=False)
         outcome = _Outcome(version)
     except DrivetrainError as error:

@@ -15,7 +15,6 @@ from drivetrain.cluster.client.submission import Submission, prepare_submission
 from drivetrain.cluster.messages.applications import Priority
 from drivetrain.code.application_file import load_application, require_same
 from drivetrain.code.archive import unpack_upload_or_file
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.planning.answers import settings_of
@@ -32,10 +31,10 @@ from drivetrain.console.planning.requests import (
     StateName,
 )
 from drivetrain.core.change.difference import difference
-from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.private_files import private
+from drivetrain.runtime.planned_version import planned_version
 
 
 def main() -> None:
@@ -101,7 +100,7 @@ def _prepare_change(asked: PrepareClusterChange, directory: Path) -> Outcome:
     application = load_application(path, asked.settings)
     require_same(application, asked.file, asked.application, asked.naming)
     plan = configured_plan(application.graph(), config)
-    new = version_of(plan, fingerprint)
+    new = planned_version(plan)
     found = difference(asked.old, new, has_checkpoints=asked.has_checkpoints)
     change = planned_change(found, asked.old, new, in_cluster=True)
     if not change.can_be_made:

@@ -130,10 +130,11 @@ def difference(
     if not even_if_read:
         new = with_records_carried_over(old, new)
     moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards)
+    moves = dict(moves) | _taken_places(old, new)
     if not even_if_read:
-        moves = dict(moves) | refused_readers(old, new)
+        moves = moves | refused_readers(old, new)
     if options.history_ms is not None:
-        moves = refused_histories(old, new) | dict(moves)
+        moves = refused_histories(old, new) | moves
     drops = dropped_states(old, new, options.drops, has_checkpoints=has_checkpoints)
     changes = _changes(old, new, moves, drops, options, has_checkpoints=has_checkpoints)
     return Difference(tuple(changes))
@@ -161,6 +162,16 @@ def live_change(old: GraphVersion, new: GraphVersion) -> LiveChangeOf:
     differing = touched(old, new) | frozenset(starts)
     leaves = new_fragments(new, old)
     return LiveChangeOf(new.number, old.number, differing, starts, leaves, restarting(old, new))
+
+
+def _taken_places(old: GraphVersion, new: GraphVersion) -> dict[str, str]:
+    """The sinks of the newer version that would write where another sink of the older one writes."""
+    writers = {place: id for id, place in old.places.items()}
+    return {
+        id: f"{writers[place]} has written to {place}: leave the sink its name, or choose another place"
+        for id, place in new.places.items()
+        if writers.get(place, id) != id
+    }
 
 
 def _changes(

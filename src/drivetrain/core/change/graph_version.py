@@ -87,7 +87,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     time of the messages, the version that it follows hands over to it (None: with the next batch).
     `subscriptions` are those of other applications. `drops` are the fragments that begin this version with an
     empty state. With `history_ms`, its new fragments also have the messages from that time on that were
-    before it; the running fragments `history_of` had read them.
+    before it; the running fragments `history_of` had read them. `places` are those to which only one sink may
+    write, by sink.
     """
 
     application: str
@@ -107,6 +108,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     drops: tuple[str, ...] = ()
     history_ms: int | None = None
     history_of: tuple[str, ...] = ()
+    places: Mapping[str, str] = {}
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""

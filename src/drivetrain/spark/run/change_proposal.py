@@ -19,12 +19,11 @@ import msgspec
 
 from drivetrain.api.moments import moment_text
 from drivetrain.api.sinks import FileSink
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.dropped_states import dropped_states, require_states
-from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
+from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
 from drivetrain.core.change.message_history import require_histories
@@ -33,6 +32,7 @@ from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.sink_places import planned_places
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.prepare.graph_code import code_if_possible
@@ -178,7 +178,7 @@ def _with_subscriptions(before: LoadedVersion, asked: AskedChange) -> AskedChang
     if asked.made_how in ("subscribe", "unsubscribe") or not (records or asked.record.subscriptions):
         return asked
     graph = carried_over(asked.graph, records, even_if_read=asked.options.even_if_read)
-    record = version_of(configured_plan(graph, before.context.config), fingerprint)
+    record = planned_version(configured_plan(graph, before.context.config))
     code = None if asked.code is None else code_if_possible(graph)
     return dataclasses.replace(asked, record=record, graph=graph, code=code)
 

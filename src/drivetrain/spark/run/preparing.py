@@ -30,13 +30,13 @@ import msgspec
 from pyspark.sql.types import StructType
 
 from drivetrain.api.written_out import notice, written_out
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.connectors.opening import check_source
-from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.plan import Plan
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, opened_savepoint
 from drivetrain.spark.checkpoints.restoring import restore_lost
 from drivetrain.spark.connector.publishing import publish_prepared
@@ -141,7 +141,7 @@ def _begun(
         replay_from(plan.graph, replay_from_ms)  # before anything is deleted
         if not fresh:
             rundir.make_aside(replay_from_ms)
-    version = version or version_of(plan, fingerprint)
+    version = version or planned_version(plan)
     is_cleared = fresh or saved is not None
     code = None
     if is_cleared or not rundir.versions.has_code_of(version):

@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.graph_edits import Attach, attached, removed, replaced
 from drivetrain.api.moments import moment_ms
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
-from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.handover import time_given
 from drivetrain.core.change.message_history import history_given
 from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState, require_scaled
@@ -35,6 +33,7 @@ from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunLi
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.control_requests import wait_ended, wait_scaled
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.change_proposal import AskedChange
@@ -382,6 +381,6 @@ def _propose_application(changes: LiveChanges, application: Application, options
 def _propose_graph(changes: LiveChanges, graph: Graph, options: ChangeOptions) -> int:
     in_force = changes.versions.in_force
     ship(graph)
-    record = version_of(configured_plan(graph, in_force.context.config), fingerprint)
+    record = planned_version(configured_plan(graph, in_force.context.config))
     code, against = code_if_possible(graph), in_force.record.number
     return changes.propose(AskedChange(record, graph, code, "update", against, options))

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.graph_version import Made, SubscriptionRecord, subscriptions_of, version_of
+from drivetrain.core.change.graph_version import Made, SubscriptionRecord, subscriptions_of
 from drivetrain.core.change.subscriptions import is_stream, with_subscription, without_subscriptions
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.change_proposal import AskedChange
 
@@ -105,7 +105,7 @@ class Subscribers:
             )
 
     def _change(self, before: LoadedVersion, graph: Graph, how: Made) -> int:
-        record = version_of(configured_plan(graph, before.context.config), fingerprint)
+        record = planned_version(configured_plan(graph, before.context.config))
         options = ChangeOptions(even_if_read=True)
         asked = AskedChange(record, graph, code_if_possible(graph), how, before.record.number, options)
         number = self._changes.propose(asked)
