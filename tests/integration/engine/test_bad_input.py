@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -459,3 +460,31 @@ def test_what_is_wrong_before_spark_starts_is_told_without_it(
     assert said in done.stderr
     assert "remedy: " in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("event_time", [None, "at"])
+def test_rows_of_an_iterable_that_do_not_fit_go_to_the_dead_letters(
+    drive: Harness, event_time: str | None
+) -> None:
+    rows = [(datetime(2024, 1, 1, tzinfo=UTC), "a", n) for n in range(50)]
+    given_rows: list[object] = [*rows[:7], ("yesterday", "a", 1), *rows[7:], (rows[0][0], "a")]
+    app = Application("items")
+    read = app.read(
+        sources.items(
+            given_rows, SCHEMA, event_time=event_time, max_disorder="0 s" if event_time else None,
+            on_bad_record="dead_letter",
+        ),
+        name="read",
+    )  # fmt: skip
+    read.sink(sinks.parquet(drive.out("each")), name="each")
+    counts = read.group_by("key").aggregate(step="count", n=agg.count())
+    counts.sink(sinks.parquet(drive.out("counts")), name="counts")
+    result = drive.run(app)
+    assert sorted(row["n"] for row in drive.rows("each")) == list(range(50))
+    assert [(row["key"], row["n"]) for row in drive.rows("counts")] == [("a", 50)]
+    letters = dead_letters(app, drive.config()).to_pylist()
+    assert result.dead_lettered == 2
+    assert [letter["line"] for letter in letters] == [8, 52]
+    assert all(letter["operator"].startswith("read ") for letter in letters)
+    assert "'yesterday', 'a', 1" in letters[0]["message"]
+    assert "expected 3 values" in letters[1]["error"]

@@ -77,7 +77,7 @@ class SocketConnector(Connector):
 
     def open_feed(self, source: Socket, context: SourceContext) -> Feed:
         """The lines."""
-        return SocketFeed(source.host, source.port)
+        return SocketFeed(source.host, source.port, sets_aside=source.on_bad_record == "dead_letter")
 
 
 class ApplicationConnector(Connector):

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from drivetrain.errors import InputError, UnavailableError
+from drivetrain.spark.channel.row_batches import SHOWN_CHARACTERS, UnreadableRow
 from drivetrain.spark.connector.feed import Feed
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _RETRY_S = 0.2
 _RECEIVE_BYTES = 1 << 16
+LONGEST_LINE_BYTES = 64 << 20
+"""A line that does not end is not held in memory for longer."""
 
 
 class IterableFeed(Feed):
@@ -44,13 +47,17 @@ class SocketFeed(Feed):
     """The lines of a TCP server, as text without their line ends; UTF-8.
 
     Waits up to `connect_timeout_ms` for the server. The stream ends when the server closes the connection;
-    losing the connection in any other way raises UnavailableError.
+    losing the connection in any other way raises UnavailableError. A line that is not UTF-8, or is too long,
+    raises InputError, or with `sets_aside` becomes an `UnreadableRow`.
     """
 
     ends_on_close = True
 
-    def __init__(self, host: str, port: int, *, connect_timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, host: str, port: int, *, sets_aside: bool = False, connect_timeout_ms: int = 30_000
+    ) -> None:
         self._address = (host, port)
+        self._sets_aside = sets_aside
         self._connect_timeout_ms = connect_timeout_ms
         self._closed = threading.Event()
         self._socket: socket.socket | None = None
@@ -60,22 +67,25 @@ class SocketFeed(Feed):
         """The server as `host:port`."""
         return f"{self._address[0]}:{self._address[1]}"
 
-    def open(self, skip: int) -> Iterator[str]:
+    def open(self, skip: int) -> Iterator[str | UnreadableRow]:
         """The lines from now on: a socket does not repeat lines, so `skip` only numbers them."""
-        pending = b""
-        number = skip
+        pending, number = _Line(), skip
         with self._connect() as self._socket:
             if self._closed.is_set():  # `close` has come before there was a connection to shut down
                 return
             while True:
                 received = self._receive(self._socket)
-                *lines, pending = (pending + received).split(b"\n")
-                if not received and pending and not self._closed.is_set():
-                    lines, pending = [pending], b""  # the last line may lack its end
-                for line in lines:
-                    number += 1
+                *ended, rest = received.split(b"\n")
+                for part in ended:
+                    pending.add(part)
+                    number, line, pending = number + 1, pending, _Line()
                     yield self._text(line, number)
+                pending.add(rest)
+                if pending.is_too_long and not self._sets_aside:
+                    raise self._bad(pending, number + 1)
                 if not received:
+                    if pending.bytes and not self._closed.is_set():  # the last line may lack its end
+                        yield self._text(pending, number + 1)
                     return
 
     def close(self) -> None:
@@ -116,14 +126,40 @@ class SocketFeed(Feed):
                 remedy="run the same command again: lines received so far are stored",
             ) from error
 
-    def _text(self, line: bytes, number: int) -> str:
-        try:
-            return line.rstrip(b"\r").decode()
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"line {number} is not UTF-8",
-                where=self.where,
-                expected="text in UTF-8",
-                got=repr(line[:80]),
-                remedy="convert the text before it is sent",
-            ) from error
+    def _text(self, line: _Line, number: int) -> str | UnreadableRow:
+        if not line.is_too_long:
+            with suppress(UnicodeDecodeError):
+                return bytes(line.content).rstrip(b"\r").decode()
+        error = self._bad(line, number)
+        if not self._sets_aside:
+            raise error
+        shown = bytes(line.content[:SHOWN_CHARACTERS]).decode(errors="backslashreplace")
+        return UnreadableRow(shown, error.what)
+
+    def _bad(self, line: _Line, number: int) -> InputError:
+        what = f"is longer than {LONGEST_LINE_BYTES >> 20} MiB" if line.is_too_long else "is not UTF-8"
+        return InputError(
+            f"line {number} {what}",
+            where=self.where,
+            expected=f"lines of UTF-8 text, of {LONGEST_LINE_BYTES >> 20} MiB at most",
+            got=repr(bytes(line.content[:80])),
+            remedy='correct what is sent; or set such lines aside with on_bad_record="dead_letter"',
+        )
+
+
+class _Line:
+    """A line that is being received; of one that is too long only the beginning is kept."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.bytes = 0
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.bytes > LONGEST_LINE_BYTES
+
+    def add(self, part: bytes) -> None:
+        self.bytes += len(part)
+        self.content += part
+        if self.is_too_long:
+            del self.content[SHOWN_CHARACTERS:]

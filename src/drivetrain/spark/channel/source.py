@@ -50,7 +50,7 @@ from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.channel.pace import Pace, Waiting
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.errors import InputError
-from drivetrain.runtime.channel.columns import PUNCT, TS, WM
+from drivetrain.runtime.channel.columns import BAD, PUNCT, TS, WM
 from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.outside_reader import OutsideReader
 from drivetrain.runtime.channel.segments import MessageLossError, read_segment
@@ -312,6 +312,8 @@ def _pace(options: Mapping[str, str]) -> Pace | None:
 
 def _column(batch: Any, field: Any, segment: Segment) -> Any:
     index = batch.schema.get_field_index(field.name)
+    if index < 0 and field.name == BAD:  # stored while a bad row was an error: there is none
+        return pa.nulls(batch.num_rows, field.type)
     if index < 0:
         raise _mismatch(batch, field, segment)
     column = batch.column(index)

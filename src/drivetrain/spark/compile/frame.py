@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 from drivetrain.api.operations import Calls, Function
 from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type, record_fields
 from drivetrain.errors import GraphError, OperatorTypeError
-from drivetrain.runtime.channel.columns import PART, TS
-from drivetrain.spark.compile.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
+from drivetrain.runtime.channel.columns import BAD, BAD_TYPE, PART, TS
+from drivetrain.spark.compile.python_stage import PythonStage, Step, StepKind
 from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.session.spark_errors import translated
 

@@ -31,14 +31,12 @@ from drivetrain.api.operations import Calls
 from drivetrain.api.types import MessageType
 from drivetrain.config.references import scrub
 from drivetrain.errors import OperatorError
-from drivetrain.runtime.channel.columns import PART, TS
+from drivetrain.runtime.channel.columns import BAD, PART, TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text
 from drivetrain.spark.compile.async_calls import Failed, call_all
 from drivetrain.spark.compile.held_messages import Held
 from drivetrain.spark.session.spark_errors import EmbeddedError, embedded
 
-BAD = "__bad"
-BAD_TYPE = "struct<raw:string,file:string,line:bigint,error:string>"
 _BAD_ARROW = pa.struct(
     [("raw", pa.string()), ("file", pa.string()), ("line", pa.int64()), ("error", pa.string())]
 )

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from drivetrain.errors import UserError
+from drivetrain.runtime.channel.columns import BAD, BAD_TYPE
 from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from drivetrain.errors import DrivetrainError
     from drivetrain.spark.connector.newest import Newest
 
-BAD_COLUMN = "__bad"
-BAD_COLUMN_TYPE = "struct<raw:string,file:string,line:bigint,error:string>"
+BAD_COLUMN = BAD
+BAD_COLUMN_TYPE = BAD_TYPE
 
 DEFAULT_MAX_BATCH_BYTES = 128 * 1024 * 1024
 

@@ -24,14 +24,13 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.connectors.opening import open_source
 from drivetrain.core.plan.plan import Fragment
 from drivetrain.core.replay.replay import source_time
-from drivetrain.runtime.channel.columns import PART, PUNCT, TS
+from drivetrain.runtime.channel.columns import BAD, PART, PUNCT, TS
 from drivetrain.runtime.checkpoints.snapshots import RELEASED
 from drivetrain.spark.channel.clocked import data_only, union_clock, with_channel_clock, with_end
 from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.named_outputs import divided
 from drivetrain.spark.compile.operators import compile_stateful, compile_stateless
-from drivetrain.spark.compile.python_stage import BAD
 from drivetrain.spark.compile.surroundings import StatefulPlan
 from drivetrain.spark.connector.source import OpenedSource
 from drivetrain.spark.measure.batch_limit import FILE as BATCH_SHARE

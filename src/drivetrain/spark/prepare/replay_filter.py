@@ -24,9 +24,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import Graph
 from drivetrain.core.replay.replay import Life, Replay, ReplayError, replay_of
-from drivetrain.runtime.channel.columns import PUNCT, TS
+from drivetrain.runtime.channel.columns import BAD, PUNCT, TS
 from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.compile.python_stage import BAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -29,6 +29,8 @@ from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.ingest_threads import IngestThreads
 from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.connector.source import (
+    BAD_COLUMN,
+    BAD_COLUMN_TYPE,
     DEFAULT_MAX_BATCH_BYTES,
     OpenedSource,
     Position,
@@ -164,12 +166,17 @@ def open_stored(
     limits = IngestLimits(unread_bytes=window_bytes, wait_ms=feed.wait_ms)
     if most := int(options.get("maxRows", 0)):  # an entry is never divided between batches
         limits = dataclasses.replace(limits, rows=min(most, limits.rows))
+    bad_column = BAD_COLUMN if source.on_bad_record == "dead_letter" else None
+    if bad_column is not None:
+        data = StructType([*data.fields, *StructType.fromDDL(f"{bad_column} {BAD_COLUMN_TYPE}").fields])
     rows = Ingest(store, to_arrow_schema(data, timezone="UTC"), limits=limits, index=index)
     ingest = IngestThreads(rows, feed)
     most_bytes = int(options.get("maxBytes", 0)) or DEFAULT_MAX_BATCH_BYTES
     df = read_channel(context.spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
-    return StoredInput(StoredSource(df, source, ingest, reader, column, most_bytes), ingest, reader, kept)
+    opened = StoredSource(df, source, ingest, reader, column, most_bytes)
+    opened.bad_column = bad_column
+    return StoredInput(opened, ingest, reader, kept)
 
 
 def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:

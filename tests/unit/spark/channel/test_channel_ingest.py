@@ -16,11 +16,14 @@ import pytest
 
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import InputError, UnavailableError
+from drivetrain.runtime.channel.columns import BAD
 from drivetrain.runtime.channel.segments import read_segment
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.channel import feeds
 from drivetrain.spark.channel.feeds import IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.ingest_threads import IngestThreads
+from drivetrain.spark.channel.row_batches import SHOWN_CHARACTERS
 
 SCHEMA = pa.schema([("n", pa.int64())])
 TEXT = pa.schema([("value", pa.string())])
@@ -40,6 +43,12 @@ def stored(uri: str) -> list[tuple[Any, ...]]:
 
 def values(uri: str) -> list[Any]:
     return [row[0] for row in stored(uri)]
+
+
+def with_bad_rows(schema: pa.Schema) -> pa.Schema:
+    """The schema of a store in which bad rows are set aside."""
+    fields = {"raw": pa.string(), "file": pa.string(), "line": pa.int64(), "error": pa.string()}
+    return schema.append(pa.field(BAD, pa.struct(list(fields.items()))))
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 20) -> None:
@@ -312,6 +321,49 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path: Path, server: Server) -> Non
             running.wait_finished(20)
     running.stop()
     assert values(str(tmp_path)) == ["good"]
+
+
+def test_a_line_that_does_not_end_is_not_held_in_memory(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "LONGEST_LINE_BYTES", 1 << 20)
+    running = lines_from(tmp_path, server)
+    with server.accept() as connection:
+        connection.sendall(b"good\n" + b"x" * (3 << 20))
+        with pytest.raises(InputError, match="line 2 is longer than 1 MiB"):
+            running.wait_finished(20)
+    running.stop()
+    assert values(str(tmp_path)) == ["good"]
+
+
+def test_lines_that_cannot_be_read_are_set_aside(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "LONGEST_LINE_BYTES", 1 << 20)
+    feed = SocketFeed("127.0.0.1", server.port, sets_aside=True)
+    running = ingest(tmp_path, feed, schema=with_bad_rows(TEXT), event_time_ms=None)
+    running.start()
+    with server.accept() as connection:
+        connection.sendall(b"one\n\xff\xfe!\n" + b"x" * (3 << 20) + b"\ntwo\r\n")
+    assert running.wait_finished(20)
+    assert values(str(tmp_path)) == ["one", None, None, "two"]
+    first, second = (row[1] for row in stored(str(tmp_path)) if row[1] is not None)
+    assert first["raw"] == "\\xff\\xfe!"
+    assert (first["line"], first["error"]) == (2, "line 2 is not UTF-8")
+    assert second["raw"] == "x" * SHOWN_CHARACTERS
+    assert second["error"] == "line 3 is longer than 1 MiB"
+
+
+def test_rows_that_do_not_fit_are_set_aside_and_the_others_are_stored(tmp_path: Path) -> None:
+    rows = [1, 2, "three", 4, None, (5, 6), 7]
+    running = ingest(tmp_path, rows, schema=with_bad_rows(SCHEMA), event_time_ms=None)
+    running.start()
+    assert running.wait_finished(20)
+    assert values(str(tmp_path)) == [1, 2, None, 4, None, None, 7]
+    bad = {row[1]["line"]: row[1] for row in stored(str(tmp_path)) if row[1] is not None}
+    assert [bad[3]["raw"], bad[6]["raw"]] == ["'three'", "(5, 6)"]
+    assert set(bad) == {3, 6}
+    assert "three" in bad[3]["error"]
 
 
 def test_a_server_that_is_not_there_is_waited_for_and_then_reported(tmp_path: Path, server: Server) -> None:
