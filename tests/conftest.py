@@ -48,11 +48,11 @@ os.environ |= ENVIRONMENT  # before Spark starts: its workers get the variables 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Say which tests stay together in one process, when there are several processes.
+    """Decide which tests stay together in one process, when there are several processes.
 
     A file is such a group: its tests share what they have started. The tests of Kafka share two brokers, and
-    those of pages a browser, so each is one group: who waits for a page leaves the processor to others.
-    Simulations share nothing, and each goes to the process that is free.
+    those of pages a browser, so each is one group: a test that waits for a page leaves the processor to
+    others. Simulations share nothing, and each goes to the process that is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -80,14 +80,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave tests of the nightly run to it."""
+    """Skip tests of the nightly run in other runs."""
     marker = item.get_closest_marker("nightly")
     if marker is not None and not is_nightly():
         pytest.skip(f"for the nightly run: {marker.args[0]}")
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests out of collections of garbage, of which each simulation makes one per seed."""
+    """Exclude modules and tests from garbage collections, of which each simulation makes one per seed."""
     gc.collect()
     gc.freeze()
 
@@ -115,7 +115,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server of the run's own; a test makes itself a database in it."""
+    """A PostgreSQL server for this run; each test creates its own database in it."""
     server = PostgresServer()
     server.start()
     yield server
@@ -124,7 +124,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def mosquitto() -> Iterator[MosquittoBroker]:
-    """An MQTT broker of the run's own; a test has topics of its own, and leaves it running."""
+    """An MQTT broker for this run; a test has topics of its own, and leaves the broker running."""
     server = MosquittoBroker()
     yield server.start()
     server.close()
@@ -132,7 +132,7 @@ def mosquitto() -> Iterator[MosquittoBroker]:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariadbServer]:
-    """A MariaDB server of the run's own; a test makes itself a database in it."""
+    """A MariaDB server for this run; each test creates its own database in it."""
     server = MariadbServer()
     server.start()
     yield server
@@ -141,7 +141,7 @@ def mariadb() -> Iterator[MariadbServer]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis server of the run's own; tests that share it use keys of their own."""
+    """A Redis server for this run; tests that share it use keys of their own."""
     server = RedisServer(tmp_path_factory.mktemp("redis")).start()
     yield server
     server.close()
@@ -149,7 +149,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An object store of the run's own; a test makes itself a bucket in it."""
+    """An object store for this run; each test creates its own bucket in it."""
     server = S3Server(tmp_path_factory.mktemp("s3"))
     yield server.start()
     server.kill()

@@ -28,7 +28,7 @@ def guide_connector() -> tuple[str, str]:
 
 @contextmanager
 def installing(directory: Path) -> Iterator[Install]:
-    """Give a function that installs distributions in `directory`, and uninstall them in the end."""
+    """Yield a function that installs distributions in `directory`, and uninstall them at the end."""
     modules: list[str] = []
 
     def install(module: str, text: str, value: str) -> None:

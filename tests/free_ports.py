@@ -1,8 +1,8 @@
 """Ports for servers that tests start, which no other process takes between the choice and the start.
 
-The system gives a client's connection any free port of a range of its own, so a port of that range that is
-free now may be in use a moment later. Ours are below that range, and two runs of pytest on one machine begin
-at different ones.
+The system gives a client's connection any free port of a certain range, so a port of that range that is
+free now may be in use a moment later. The ports here are below that range, and two runs of pytest on one
+machine begin at different ones.
 """
 
 from __future__ import annotations

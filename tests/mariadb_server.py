@@ -30,12 +30,12 @@ class MariadbServer:
         self.port = 0
         self.password = secrets.token_hex(8)
         self.authority: Path | None = None
-        """The certificate of whoever has signed the server's, if it has one."""
+        """The certificate of the authority that signed the server's, if there is one."""
         self._data = self.directory / "data"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
-        """Make the data if there is none, and start the server; it answers when this returns."""
+        """Create the data directory if there is none, and start the server; it answers when this returns."""
         if not self._data.exists():
             self._made()
         with (self.directory / "log").open("ab") as log:
@@ -76,7 +76,7 @@ class MariadbServer:
         return f"mariadb://root:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def connect(self, database: str | None = None, **more: Any) -> Any:
-        """A connection of the superuser's that commits every statement; names are quoted by `"`."""
+        """A connection of the superuser that commits every statement; names are quoted with `"`."""
         import pymysql
 
         return pymysql.connect(
@@ -86,7 +86,7 @@ class MariadbServer:
         )  # fmt: skip
 
     def run(self, statement: str, database: str | None = None) -> list[Any]:
-        """Run a statement as the superuser; its rows, if it has some."""
+        """Run a statement as the superuser; returns its rows, if any."""
         with closing(self.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())

@@ -13,7 +13,7 @@ CHANGES = ("create", "put", "delete")
 
 
 def _undisturbed(what: str, path: str) -> None:
-    """Nothing happens."""
+    """Does nothing."""
 
 
 @dataclass

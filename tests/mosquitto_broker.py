@@ -23,7 +23,7 @@ class MosquittoBroker:
     """One broker on a port of the loopback interface; `start` it first, and `close` it last.
 
     With `keeps` it writes sessions and messages to its disk at every change, which is slow. `more` are lines
-    of its configuration, in place of one that lets everybody in; it reads files of `directory` only.
+    of its configuration, instead of one that lets everybody in; it can only read files of `directory`.
     """
 
     def __init__(self, *more: str, keeps: bool = False) -> None:

@@ -20,8 +20,9 @@ SUPERUSER = "postgres"
 class PostgresServer:
     """One server on a port of the loopback interface; `start` it first, and `close` it last.
 
-    A server does not run as root: then it runs as the user `postgres`, which Debian's package makes, and who
-    must reach the data. pytest's own directories are no place for it: every run of pytest shuts them again.
+    PostgreSQL refuses to run as root: then it runs as the user `postgres`, which Debian's package creates
+    and which must be able to reach the data. pytest's own directories are unsuitable: every run of pytest
+    makes them private again.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class PostgresServer:
         self._data = self.directory / "data"
 
     def start(self) -> None:
-        """Make the data if there is none, and start the server; it answers when this returns."""
+        """Create the data directory if there is none, and start the server; it answers when this returns."""
         if not self._data.exists():
             self._made()
         options = f"-p {self.port} -k '' -h 127.0.0.1 -c fsync=off -c max_connections=50"
@@ -58,11 +59,11 @@ class PostgresServer:
         return f"postgresql://{SUPERUSER}:${{{variable}}}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, name: str) -> None:
-        """Make a database."""
+        """Create a database."""
         self.run(f'create database "{name}"')
 
     def run(self, statement: str, database: str = "postgres") -> list[Any]:
-        """Run a statement as the superuser; its rows, if it has some."""
+        """Run a statement as the superuser; returns its rows, if any."""
         import psycopg
 
         with psycopg.connect(self.dsn(database), autocommit=True) as connection:

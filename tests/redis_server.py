@@ -18,7 +18,7 @@ START_S = 60.0
 class RedisServer:
     """One server on a port of the loopback interface; `start` it first, and `close` it last.
 
-    It logs every command before it answers, unless `options` say something else.
+    It logs every command before it answers, unless `options` change that.
     """
 
     def __init__(self, directory: Path, *options: str) -> None:

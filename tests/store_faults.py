@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 
 class Fault(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     NONE = "none"
     BUSY = "busy"
@@ -36,10 +36,11 @@ class Fault(Enum):
 
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128
-    """Clients connect many times at once; a connection that finds no place is tried again after seconds."""
+    """Clients open many connections at once; one that finds the queue full is tried again only after
+    seconds."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients end connections when they like."""
+        """Log nothing: clients may end connections at any time."""
 
 
 class FaultyStore:
@@ -79,7 +80,7 @@ class FaultyStore:
             do_GET = do_HEAD = do_DELETE = do_POST = do_PUT  # noqa: N815 - http.server's names
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler
 

@@ -38,7 +38,7 @@ EXECUTOR = "drivetrain.cluster.executor"
 
 
 def wait_for(look: Callable[[], T | None], what: str, within_s: float = SLOW_S) -> T:
-    """What `look` finds, as soon as that is something; fails when it is nothing for too long."""
+    """The first result of `look` that is not None; fails when there is none for too long."""
     end_s = time.monotonic() + within_s
     while True:
         found = look()
@@ -91,7 +91,7 @@ class WholeCluster:
         )
 
     def close(self) -> None:
-        """End everything, in good order."""
+        """End everything, with a normal shutdown."""
         self.client.close()
         for process in self._again:
             if process.poll() is None:
@@ -105,7 +105,7 @@ class WholeCluster:
     # ---- boxes
 
     def kill(self, name: str) -> None:
-        """SIGKILL to a box."""
+        """Kill a box with SIGKILL."""
         os.kill(self.pids[name], signal.SIGKILL)
         wait_for(lambda: not _is_alive(self.pids[name]), f"the end of {name}")
 
@@ -116,7 +116,7 @@ class WholeCluster:
         os.kill(self.pids[name], signal.SIGCONT)
 
     def start_again(self, name: str) -> None:
-        """Start a box that was killed, by its own command line, in its own directory."""
+        """Start a box that was killed, with its own command line, in its own directory."""
         with (self.directory / "boxes" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 self.commands[name],
@@ -139,7 +139,7 @@ class WholeCluster:
         return self.places[leading[0]] if leading else None
 
     def wait_leader(self, *, other_than: str | None = None) -> str:
-        """Wait until a master leads, and that is another one."""
+        """Wait until a master leads that is not `other_than`; returns its box."""
 
         def look() -> str | None:
             leader = self.leader()
@@ -150,11 +150,11 @@ class WholeCluster:
     # ---- applications
 
     def submit(self, file: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`drivetrain submit` to its end."""
+        """Run `drivetrain submit` to its end."""
         return self.command("submit", file, *SETTINGS, *arguments)
 
     def command(self, *arguments: str, expect: int | None = None) -> subprocess.CompletedProcess[str]:
-        """A command of `drivetrain`, in the directory of the cluster."""
+        """Run a command of `drivetrain`, in the directory of the cluster."""
         ended = subprocess.run(
             [*drivetrain(), *arguments],
             cwd=self.directory,
@@ -169,7 +169,7 @@ class WholeCluster:
         return ended
 
     def attached(self, file: str, *arguments: str) -> subprocess.Popen[str]:
-        """`drivetrain submit --attached`, going on; its standard error is `attached.log`."""
+        """Start `drivetrain submit --attached`; its standard error is `attached.log`."""
         with (self.directory / "attached.log").open("w") as log:
             return subprocess.Popen(
                 [*drivetrain(), "submit", file, "--attached", *SETTINGS, *arguments],
@@ -181,14 +181,15 @@ class WholeCluster:
             )
 
     def said(self) -> str:
-        """What the attached command has said."""
+        """The standard error of the attached command so far."""
         return (self.directory / "attached.log").read_text()
 
     def status(self, app: str) -> tuple[ApplicationView, JobStatus | None]:
         return self.client.status(app)
 
     def wait_running(self, app: str, *, epoch: int = 1, other_than: int | None = None) -> tuple[int, int]:
-        """Wait until an executor other than the process `other_than` runs all; returns epoch and its pid."""
+        """Wait until an executor other than the process `other_than` runs all fragments; returns its epoch
+        and pid."""
 
         def look() -> tuple[int, int] | None:
             view, status = self.status(app)
@@ -212,7 +213,7 @@ class WholeCluster:
     # ---- what is left
 
     def processes(self, part: str = "") -> list[int]:
-        """The processes of this cluster whose command line has `part`, this test's own excepted."""
+        """The processes of this cluster whose command line contains `part`, except the test's own."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -228,7 +229,7 @@ class WholeCluster:
         return found
 
     def what_is_left(self) -> list[str]:
-        """The command lines of what is left of the cluster."""
+        """The command lines of the remaining processes of the cluster."""
         left = []
         for pid in self.processes():
             try:

@@ -62,7 +62,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedConsol
 
 @pytest.fixture
 def dashboard(browser: webdriver.Chrome, console: RecordedConsole) -> Iterator[Dashboard]:
-    """A browser of usual size in light colours; nothing may be wrong with what it has seen at the end."""
+    """A browser of the usual size in light colours; at the end it must have seen no errors."""
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     colours(browser, "light")
     shown = Dashboard(browser, console.address, console.entrance)

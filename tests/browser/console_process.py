@@ -46,11 +46,11 @@ class RecordedConsole:
         assert self.entrance.startswith("http://127.0.0.1:"), "the console did not start"
 
     def without_leader(self) -> contextlib.AbstractContextManager[None]:
-        """The cluster has no leading master while this is entered."""
+        """The cluster has no leading master within the block."""
         return self._switched("no-leader")
 
     def without_application_masters(self) -> contextlib.AbstractContextManager[None]:
-        """No application master answers while this is entered."""
+        """No application master answers within the block."""
         return self._switched("no-application-master")
 
     @contextlib.contextmanager
@@ -63,7 +63,7 @@ class RecordedConsole:
             switch.unlink()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """End it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -33,7 +33,7 @@ class Dashboard:
         self.wait_for(".connection.live")
 
     def open(self, page: str) -> None:
-        """Open a page, by what follows the "#", in a document of its own."""
+        """Open a page, named by the text after the "#", in a new document."""
         self.browser.get("about:blank")
         self.browser.get(f"{self.address}#{page}")
         self.wait_for("main h1, main .panel")
@@ -42,7 +42,7 @@ class Dashboard:
         """The first element of the selector with this text in it, once there is one."""
 
         def found(_: Chrome) -> WebElement | None:
-            # One call for all: elements that a live page replaces meanwhile are no matter.
+            # One call for all: it does not matter if a live page replaces elements meanwhile.
             element: WebElement | None = self.script(
                 "return [...document.querySelectorAll(arguments[0])]"
                 ".find((one) => one.textContent.includes(arguments[1])) ?? null",
@@ -59,7 +59,7 @@ class Dashboard:
     def click(self, selector: str, text: str = "") -> None:
         """Click the first element of the selector with this text in it, once there is one.
 
-        A live page may replace an element between the look for it and the click: it is looked for again.
+        A live page may replace an element between the search and the click: then it is searched for again.
         """
         for tries_left in reversed(range(5)):
             try:
@@ -78,16 +78,16 @@ class Dashboard:
         return WebDriverWait(self.browser, self.patience_s, poll_frequency=0.05)
 
     def script(self, text: str, *arguments: Any) -> Any:
-        """What a script returns."""
+        """The value that a script returns."""
         return self.browser.execute_script(text, *arguments)
 
     def text(self) -> str:
-        """All text that is seen."""
+        """All visible text."""
         return self.browser.find_element(By.TAG_NAME, "body").text
 
     @contextlib.contextmanager
     def beginning_with(self, script: str) -> Iterator[None]:
-        """Run a script before those of each document that is opened while this is entered."""
+        """Within the block, run a script before those of each document that is opened."""
         added = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
         try:
             yield
@@ -100,14 +100,14 @@ class Dashboard:
         self.browser.get_log("performance")
 
     def complaints(self) -> list[str]:
-        """What the browser wrote to its console since `begin`: errors, refused loads, scripts that ran."""
+        """The browser's console output since `begin`: errors, refused loads, scripts that ran."""
         said = [f"{entry['level']}: {entry['message']}" for entry in self.browser.get_log("browser")]
         if self.script("return window.attacked ?? null") is not None:
             said.append("a script of the data ran")
         return said
 
     def hosts(self) -> set[str]:
-        """The hosts and ports that the page asked since `begin`."""
+        """The hosts and ports to which the page has sent requests since `begin`."""
         found = set()
         for entry in self.browser.get_log("performance"):
             message = json.loads(entry["message"])["message"]
@@ -119,7 +119,7 @@ class Dashboard:
 
 
 def colours(browser: Chrome, scheme: str) -> None:
-    """What the system prefers."""
+    """Set the colour scheme that the system prefers."""
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 

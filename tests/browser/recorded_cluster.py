@@ -1,8 +1,8 @@
 """A recorded cluster: the answers of its masters and application masters, made of the real structs.
 
-The pages are tested against a real console that asks this in place of a cluster: so a page can be seen with
-200 fragments, with a blocked channel, and with every kind of hostile text, within seconds and without Spark.
-Figures change as time passes, as those of a cluster do.
+The pages are tested against a real console that asks this module instead of a cluster. So a page can be
+tested with 200 fragments, with a blocked channel, and with every kind of hostile text, within seconds and
+without Spark. Figures change as time passes, as those of a cluster do.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ HOSTILE: Final = (
     "../../../etc/passwd?x=%00#frag ment/slash",
     "__proto__",
 )
-"""Texts that a page must show and never run, nor be torn apart by."""
+"""Texts that a page must show, but never run, and that must not break its layout."""
 
 TRACEBACK: Final = """Traceback (most recent call last):
   File "/home/ada/shop.py", line 41, in price_of
@@ -101,7 +101,7 @@ class Alarm(Task[str, str]):
 
 @functools.cache
 def shop(*, is_earlier: bool = False) -> Plan:
-    """Four windows and a Task in a row; the sink of the last one is slow.
+    """Four windows and a Task in a row; the last one has a slow sink.
 
     The earlier version counts weeks, not days, and looks for other orders.
     """
@@ -165,7 +165,7 @@ T = TypeVar("T")
 
 
 def renamed(value: T, names: Mapping[str, str]) -> T:
-    """The same struct with other texts for ids, wherever they stand."""
+    """The same struct with other texts for ids, wherever they occur."""
 
     def turned(one: Any) -> Any:
         if isinstance(one, str):
@@ -219,7 +219,7 @@ def recorded() -> list[Recorded]:
 
 
 def spec_of(one: Recorded) -> ApplicationSpec:
-    """What was submitted."""
+    """The specification that was submitted."""
     return one.spec or ApplicationSpec(
         one.app_id.rpartition("-")[0], "c0de" * 16, f"{one.plan.application}.py"
     )
@@ -261,7 +261,7 @@ def view_of(one: Recorded, now_ms: int) -> ApplicationView:
 
 
 def status_of(one: Recorded, now_ms: int) -> JobStatus | None:
-    """What its application master reports now."""
+    """The current report of its application master."""
     if not one.is_answering:
         return None
     elapsed_s = (now_ms - NOW_MS) / 1000
@@ -348,7 +348,7 @@ def _fragment(one: Recorded, number: int, elapsed_s: float) -> FragmentView:
 
 
 def _phases(is_slow: bool, is_blocked: bool, number: int) -> Phases:
-    """Of every batch: a slow one is slow in its sink, a blocked one waits."""
+    """The phases of every batch: a slow one is slow in its sink, a blocked one waits."""
     usual = Phases(0, 31, 40 + number % 20, 210 + (number * 37) % 200, 24, 18, 57, 9)
     if is_slow:
         return Phases(0, 113, 106, 487, 39_759, 0, 163, 372)
@@ -387,7 +387,7 @@ def _figures(one: Recorded, number: int, phases: Phases, elapsed_s: float) -> Fr
 
 
 def history_of(app_id: str, now_ms: int) -> History:
-    """The quarter of an hour before `now_ms`."""
+    """The figures of the 15 minutes before `now_ms`."""
     last_ms = now_ms - now_ms % STEP_MS
     moments = (_moment(app_id, at_ms) for at_ms in range(last_ms - SPAN_MS, last_ms + 1, STEP_MS))
     return History(tuple(moment for moment in moments if moment is not None))
@@ -493,7 +493,7 @@ def _checkpoints(
 
 
 def log_of(one: Recorded) -> str:
-    """What an executor wrote: ten thousand lines, hostile ones among them, and one that is very long."""
+    """An executor's output: ten thousand lines, some of them hostile, and one that is very long."""
     lines = [f"26/11/18 11:00:00 INFO batch {number} of {one.app_id} is committed" for number in range(LINES)]
     for number, text in enumerate(HOSTILE):
         lines[LINES - 3 * (number + 2)] = f"ERROR {text}".replace("\n", " ").replace("\r", " ")

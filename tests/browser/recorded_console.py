@@ -51,7 +51,8 @@ NO_APPLICATION_MASTER: Final = "no-application-master"
 
 
 class RecordedClient:
-    """What the console asks of `drivetrain.cluster.client.Client`, answered from the recording."""
+    """The methods of `drivetrain.cluster.client.Client` that the console calls, answered from the
+    recording."""
 
     def __init__(self, directory: Path) -> None:
         self.system = self
@@ -94,7 +95,7 @@ class RecordedClient:
         return recorded.history_of(view.app_id, self._now_ms()) if known else NO_HISTORY
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     async def kill(self, app: str) -> ApplicationView:
         one = self._named(app)
@@ -107,13 +108,13 @@ class RecordedClient:
         return await self.application(app)
 
     async def submit(self, submission: Submission, *, submission_id: str | None = None) -> str:
-        """Accept it, and run something else in its place."""
+        """Accept a submission, and show another application in its place."""
         app_id = f"{submission.spec.name}-{50 + len(self._applications)}"
         self._applications.insert(0, recorded.Recorded(app_id, recorded.shop(), spec=submission.spec))
         return app_id
 
     async def follow_logs(self, app: str, process: str | None = None) -> AsyncIterator[Piece | None]:
-        """The lines that were written, then one a second until it is over, in pieces that end anywhere."""
+        """The lines so far, then one a second until it is over, in pieces that may end within a line."""
         data = recorded.log_of(self._named(app)).encode()
         for start in range(0, len(data), 50_000):
             yield Piece("executor-1", "worker-1", data[start : start + 50_000], start + 50_000)
@@ -130,7 +131,7 @@ class RecordedClient:
         return self._graphs[one.app_id]
 
     def state_name(self, spec: ApplicationSpec) -> StateName:
-        """What names the recorded state, which is made here when it is asked for first."""
+        """The name of the recorded state, which is created at the first request."""
         name = StateName(spec.name, {})
         state = RunDirectory(str(self._states), name.application, name.settings).path
         if not state.exists():
@@ -150,7 +151,7 @@ class RecordedClient:
 
 
 class RecordedPlanning(Planning):
-    """Plans uploads in processes, as ever; the graphs of applications are recorded."""
+    """Plans uploads in processes, as usual; the graphs of applications are recorded."""
 
     def __init__(self, client: Any, masters: list[str], timeout_ms: int) -> None:
         super().__init__(client, masters, timeout_ms)

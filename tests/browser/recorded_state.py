@@ -44,8 +44,8 @@ def write(state: Path, application: str) -> None:
 
 
 def write_history(directory: Path) -> None:
-    """The figures that the console recorded while an application ran for 25 hours: of the last quarter of an
-    hour all moments, of the time before that one in five minutes."""
+    """The figures that the console recorded while an application ran for 25 hours: every moment of the last
+    15 minutes, and before that one every five minutes."""
     file = HistoryFile(directory / FILE)
     last = history_of("shop-40", NOW_MS).moments
     earlier = [
@@ -72,7 +72,7 @@ def _versions(state: Path) -> None:
 
 
 def states_of(asked: ReadStates) -> KeptStates:
-    """What the process that reads states would answer: hostile texts in windows, or one key."""
+    """The answer of the process that reads states: hostile texts in windows, or one key."""
     keys = [*HOSTILE, *(f"sku-{number}" for number in range(30))] if asked.key is None else [asked.key]
     return KeptStates(
         processor=asked.processor,

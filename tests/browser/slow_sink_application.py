@@ -1,4 +1,4 @@
-"""An application with two fragments, whose sink writes nothing while there is no file `go`."""
+"""An application with two fragments, whose sink writes nothing until there is a file `go`."""
 
 import time
 from pathlib import Path

@@ -81,7 +81,7 @@ class Records:
 
 
 class Server(Actor):
-    """Answers requests, takes notes, and stops when told to."""
+    """Answers requests, records messages, and stops on request."""
 
     def __init__(self, world: World, life: str) -> None:
         self._world = world
@@ -103,7 +103,7 @@ class Server(Actor):
 
 
 class Watcher(Actor):
-    """Watches one actor and records what it is told."""
+    """Watches one actor and records the messages that it gets."""
 
     def __init__(self, world: World, watching: Watching) -> None:
         self._world = world
@@ -180,7 +180,7 @@ class World:
         await node.run(spawn)
 
     async def _client(self, system: ActorSystem, life: str, peer: str) -> None:
-        """Look the peer's server up, talk to it until that fails, and begin again."""
+        """Look up the peer's server, send it requests until that fails, and begin again."""
         random, me = self.simulation.random, f"{life}>{peer}"
         while not system.is_terminated:
             try:
@@ -209,7 +209,7 @@ class World:
             del self.records.open_asks[key]
 
     async def _watch(self, system: ActorSystem, life: str, peer: str) -> None:
-        """Watch the peer's server; after it has terminated, look for it and watch again."""
+        """Watch the peer's server; after it has terminated, look it up and watch it again."""
         while not system.is_terminated:
             try:
                 server = await system.lookup(f"drivetrain://{peer}@{peer}:{PORT}/user/server", timeout_ms=800)
@@ -242,7 +242,7 @@ class World:
     # ---- checks
 
     def judge(self, system: ActorSystem, watching: Watching, now_s: float, cause: TerminationCause) -> None:
-        """A watcher was told that its target has terminated: was that true, and the first time?"""
+        """A watcher got a notice that its target has terminated: is that true, and the first such notice?"""
         # An exception here would only restart the watcher, so violations are recorded for `check`.
         wrong, target = self.records.violations, watching.target
         if len(watching.terminated) > 1:
@@ -264,7 +264,7 @@ class World:
             wrong.append(f"{target.path} answered {silent_ms:.0f} ms ago, but was declared dead")
 
     def check(self) -> None:
-        """What must hold of all records at the end."""
+        """Check all records at the end."""
         records = self.records
         assert not records.violations, "; ".join(records.violations)
         assert max(records.handled.values(), default=0) <= 1, "a request was handled twice"
@@ -280,7 +280,7 @@ class World:
 
 
 class Spy:
-    """A transport that notes when answers to heartbeats arrive."""
+    """A transport that records when answers to heartbeats arrive."""
 
     def __init__(self, transport: SimulatedTransport, world: World, host: str) -> None:
         self._transport = transport
@@ -298,7 +298,7 @@ class Spy:
 
 
 class SpyEvents:
-    """Passes events on; handshakes and answers to heartbeats are noted with who got them from whom."""
+    """Passes events on, and records handshakes and answers to heartbeats, with their receiver and sender."""
 
     def __init__(self, events: ConnectionEvents, world: World, host: str) -> None:
         self._events = events

@@ -1,7 +1,8 @@
 """A small cluster around the real `StreamAppMaster`: simulated masters, workers and executors.
 
-The world keeps what would be on disks (registry, state directory with its locks) and, for the checks, its own
-record of what executors did. Fragments do `BATCHES` batches each; a consumer's batch needs its producer's.
+The world keeps everything that would be on disks (registry, state directory with its locks) and, for the
+checks, its own record of the executors' actions. Fragments run `BATCHES` batches each; a consumer's batch
+needs its producer's.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ SETTINGS = {
 
 @dataclass
 class Records:
-    """What executors did, as they did it."""
+    """The actions of executors, recorded when they happen."""
 
     prepared: int = 0
     cleared: int = 0
@@ -138,14 +139,14 @@ class World:
         self.is_calm = True
         self.refuse = "no-slots"
         self.settings: dict[str, str] = {}
-        self.clock_ms: int | None = replay_from_ms  # as the registry has it
+        self.clock_ms: int | None = replay_from_ms  # as in the registry
         self.start_ms = replay_from_ms or 0
         self.told_ms = 0  # the highest clock that an application master has announced
 
     # ---- the clock
 
     def take_clock(self, clock_ms: int | None) -> None:
-        """A report's clock, which is to be behind what every fragment has committed."""
+        """Take a report's clock, which must not be ahead of what every fragment has committed."""
         if clock_ms is None:
             return
         behind = [f for f in GRAPH if self.records.committed[f] < min(clock_ms, BATCHES)]
@@ -154,7 +155,7 @@ class World:
         self.clock_ms = max(clock_ms, self.clock_ms or 0)
 
     def hear_clock(self, clock_ms: int | None) -> None:
-        """What an application master says its clock is."""
+        """Take the clock that an application master announces."""
         if clock_ms is None:
             return
         if clock_ms < self.told_ms:
@@ -205,7 +206,7 @@ class World:
         self.paths[node.name] = str(ref.path)
 
     async def start_app_master(self) -> None:
-        """The next application master, on a machine of its own."""
+        """Start the next application master, on a machine of its own."""
         self.epoch += 1
         self.app_master = self.simulation.node(f"am{self.epoch}")
         with suppress(ProcessEndedError):
@@ -261,7 +262,7 @@ class World:
         return [launch_id for launch_id, node in self.executors.items() if node.is_alive]
 
     def reap(self) -> None:
-        """What the kernel does: processes that called exit end, and those whose worker has died."""
+        """Do what the kernel does: end processes that called exit, and those whose worker has died."""
         for launch_id in self.living():
             is_orphan = not self.owner_worker[launch_id].is_alive
             exits = launch_id in self.ending and not self.executors[launch_id].is_frozen
@@ -292,7 +293,7 @@ class World:
         return True
 
     def deploying(self, launch_id: str, fragment: str, attempt: int, epoch: int) -> None:
-        """Judge a deployment: nobody else may be running the fragment, as far as one can know."""
+        """Judge a deployment: no other executor may be running the fragment, as far as can be known."""
         if (epoch, fragment, attempt) in self.records.deployed:
             self.records.violations.append(f"{fragment} attempt {attempt} was deployed in two places")
         self.records.deployed.add((epoch, fragment, attempt))
@@ -305,7 +306,7 @@ class World:
 
 
 class SimulatedMaster(Actor):
-    """Leads or not, as the world says; its registry is the world's."""
+    """Leads if the world makes it lead; its registry is the world's."""
 
     def __init__(self, world: World, node: Node) -> None:
         self.world, self.node = world, node
@@ -363,7 +364,7 @@ class SimulatedMaster(Actor):
 
 
 class SimulatedWorker(Actor):
-    """Starts and stops executors, and tells their owners when they have ended."""
+    """Starts and stops executors, and notifies their owners when they have ended."""
 
     def __init__(self, world: World, node: Node) -> None:
         self.world, self.node = world, node
@@ -401,7 +402,7 @@ class Done(Message, frozen=True, tag="dt.local.simulated.done"):
 
 
 class SimulatedExecutor(Actor):
-    """Does the batches of fragments, under the locks of the state directory."""
+    """Runs the batches of fragments, under the locks of the state directory."""
 
     def __init__(self, world: World, node: Node, launch: Launch) -> None:
         self.world, self.node, self.launch = world, node, launch
@@ -558,5 +559,5 @@ def _executor_kind() -> Any:
 
 
 def succeeded(world: World) -> bool:
-    """Whether the registry says so."""
+    """Whether the registry records success."""
     return world.registry is not None and world.registry.state is ApplicationState.SUCCEEDED

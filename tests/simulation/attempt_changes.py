@@ -69,13 +69,13 @@ REFUSALS = {
     "a query restarts between two batches, not at an event time",
     "a fragment starts or leaves with the next batch, not at an event time",
 }
-"""Why a change may be refused that is not at fault."""
+"""Refusals that a correct change may get."""
 OUTDATED = ("version ", "the change to version ")
-"""How refusals begin of what was asked too late."""
+"""The beginnings of refusals of requests that came too late."""
 
 
 class Changer:
-    """The user, whose client asks the application master that there is; some answers never come."""
+    """The user, whose client asks the current application master; some answers never arrive."""
 
     def __init__(self, world: AttemptWorld, changes: int) -> None:
         self.world = world
@@ -91,12 +91,13 @@ class Changer:
         self.outcomes: dict[int, Outcome] = {}
         self.wrong: list[str] = []
         self.stood: dict[str, tuple[int, int, int]] = {}
-        """Of each fragment the newest version at an event time, the former one, and the last batch then."""
+        """For each fragment, the newest version at an event time, the previous version, and the last batch
+        then."""
         self.extra_rows = 0
-        """How many messages the fragment that comes and goes has shown in the end."""
+        """How many messages the fragment that comes and goes has shown at the end."""
 
     def version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
-        """What an executor makes of a proposal: its code names the change."""
+        """The version that an executor makes from a proposal: its code names the change."""
         assert message.code is not None
         graph = self.world.drawn.built(int(message.code.sha256, 16)).graph()
         return version_of(make_plan(graph), fingerprint), graph_as_code(graph)
@@ -148,13 +149,13 @@ class Changer:
             return None
         attempts = [attempt for process in self.world.alive() for attempt in process.attempts]
         known = [a.driver.query.clock.bound_ms or 0 for a in attempts if a.driver is not None]
-        newest_ms = max([time_of_ms(0), *known]) + random.choice((0, DISORDER_MS))  # as the files may show
+        newest_ms = max([time_of_ms(0), *known]) + random.choice((0, DISORDER_MS))  # as files may show
         return newest_ms + random.choice((1, random.randrange(-APART_MS, 3 * DISORDER_MS)))
 
     # -- what must hold --------------------------------------------------------------------------------
 
     def noted(self, stored: GraphVersions, record: GraphVersion) -> None:
-        """A version was put in force, from outside or by a change."""
+        """Record that a version was put in force, by a run or by a change."""
         if record.number in self.in_force:
             return
         self.in_force.add(record.number)
@@ -166,7 +167,7 @@ class Changer:
             self.wrong.append(f"{record.number} is recorded while {record.follows} is on trial")
 
     def ends(self, stored: GraphVersions, number: int, outcome: Outcome) -> None:
-        """A trial has ended."""
+        """Check that a trial may end with this outcome."""
         if stored.ending(number) is not None or number not in stored.numbers():
             self.wrong.append(f"the trial of {number} ends twice, or never began")
         record = stored.version(number)
@@ -192,7 +193,7 @@ class Changer:
         return next((self.world.place / "state").glob("shells-*")) / "fragments" / fragment
 
     def runs(self, versions: GraphVersions, number: int, before: int, fragment: str, batch_id: int) -> None:
-        """A batch begins with a version, and perhaps with the one `before` it."""
+        """Check that a batch may begin with a version, and perhaps with the one `before` it."""
         timed, follows, newest = self.stood.get(fragment, (0, 0, 0))
         is_over = self.outcomes.get(timed) is Outcome.ROLLED_BACK or self.world.harms > 0
         if (number, before) == (follows, 0) and batch_id > newest and not is_over:
@@ -206,7 +207,7 @@ class Changer:
         assert not self.wrong, "; ".join(self.wrong)
 
     def check_end(self) -> None:
-        """The application has finished."""
+        """Check the versions when the application has finished."""
         self.check()
         state = next((self.world.place / "state").glob("shells-*"))
         stored = GraphVersions(state)
@@ -226,7 +227,7 @@ class Changer:
 
 
 def watch_versions(patched: pytest.MonkeyPatch, changer: Changer) -> None:
-    """Have the changer see whatever is recorded."""
+    """Report everything that is recorded to the changer."""
     note, end, begin = GraphVersions.note, GraphVersions.note_ending, BatchVersions.note
 
     def noted(stored: GraphVersions, *given: Any, **named: Any) -> GraphVersion:

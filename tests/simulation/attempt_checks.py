@@ -1,4 +1,4 @@
-"""The invariants of the attempts of a simulated cluster, checked by what they change and what they report.
+"""The invariants of attempts in a simulated cluster, checked by their changes and their reports.
 
 An attempt reports every error of its steps as the failure of a fragment, and another attempt follows, so a
 failed assertion inside an attempt would look like an injected fault. So violations are recorded here, and
@@ -6,11 +6,11 @@ failed assertion inside an attempt would look like an injected fault. So violati
 
 1. Only the holder of a fragment's lock, or of the application's, changes Spark's checkpoint of the fragment.
 2. A query starts from the batches that it was compiled with, and as the only one of its fragment.
-3. An attempt first reports `RUNNING`, once, when the one before it in this process takes no steps any more,
-   and then one end; a finished one may fail afterwards.
+3. An attempt reports `RUNNING` first and once, after the previous attempt in this process has stopped
+   taking steps, and then one end; a finished one may fail afterwards.
 4. When an attempt has ended, its query has stopped, and the lock is free.
 5. Transactions are persisted by the newest preparer only, or by the executor that prepares.
-6. No attempt fails by a defect.
+6. No attempt fails because of a defect.
 7. Messages of another epoch change nothing in an executor, and reach no coordinator of checkpoints.
 """
 
@@ -48,21 +48,21 @@ ENDS = (FragmentOutcome.FINISHED, FragmentOutcome.CANCELED, FragmentOutcome.FAIL
 
 
 class AttemptChecks:
-    """Collects what is wrong; `epoch_of` returns the epoch of a process."""
+    """Collects violations; `epoch_of` returns the epoch of a process."""
 
     def __init__(self, epoch_of: Callable[[Life], int]) -> None:
         self.violations: list[str] = []
         self._epoch_of = epoch_of
         self._held: dict[Path, tuple[Life, FileLock]] = {}
-        """Who has a lock alone."""
+        """The exclusive holder of each lock."""
         self.prepared_epoch = 0
         """The newest epoch for which executors have prepared the application; 0: none yet."""
         self._preparer: tuple[Preparation, Preparer] | None = None
         self._handles_old = False
-        self._told: dict[tuple[str, str, int], list[FragmentOutcome]] = {}
+        self._reported: dict[tuple[str, str, int], list[FragmentOutcome]] = {}
 
     def wrong(self, what: str) -> None:
-        """Write down that something must not be so."""
+        """Record a violation."""
         self.violations.append(what)
 
     # -- locks and files -------------------------------------------------------------------------------
@@ -79,11 +79,11 @@ class AttemptChecks:
             del self._held[lock.path]
 
     def holds(self, life: Life, lock: Path) -> bool:
-        """Whether a process has the lock, and nobody else."""
+        """Whether a process holds the lock exclusively."""
         return self._held.get(lock, (None, None))[0] is life
 
     def changes(self, life: Life, path: str) -> None:
-        """A process is about to change a file."""
+        """Check a change of a file that a process is about to make."""
         parts = Path(path).parts
         if "fragments" not in parts:
             return
@@ -97,7 +97,7 @@ class AttemptChecks:
     # -- the record of checkpoints ---------------------------------------------------------------------
 
     def prepared(self, preparation: Preparation, preparer: Preparer) -> None:
-        """Executors note for whom they have prepared the application."""
+        """Check the note by which executors name the application master for which they have prepared."""
         if preparer.epoch < self.prepared_epoch:
             self.wrong(f"epoch {preparer.epoch} is prepared after {self.prepared_epoch}")
         self.prepared_epoch, self._preparer = preparer.epoch, (preparation, preparer)
@@ -113,16 +113,17 @@ class AttemptChecks:
             Context().run(self._nobody_else_decides, *self._preparer)
 
     def _nobody_else_decides(self, preparation: Preparation, preparer: Preparer) -> None:
-        """An executor decides while it prepares: the one before may not, though nothing is prepared yet."""
+        """While an executor prepares, it decides: the previous preparer may not, though nothing is prepared
+        yet."""
         with contextlib.suppress(UnavailableError), preparation.while_prepared_by(preparer):
             self.wrong(f"epoch {preparer.epoch} may decide while its successor prepares")
 
     # -- attempts --------------------------------------------------------------------------------------
 
     def tells(self, process: ExecutorProcess, attempt: Attempt, told: AttemptChanged) -> None:
-        """An attempt tells its executor a new outcome."""
+        """Check a new outcome that an attempt sends to its executor."""
         key = process.launch.launch_id, told.fragment, told.attempt
-        before = self._told.setdefault(key, [])
+        before = self._reported.setdefault(key, [])
         if told.outcome is FragmentOutcome.RUNNING:
             is_sound = not before and not any(
                 other.fragment == told.fragment and other is not attempt and not other.has_ended
@@ -153,7 +154,7 @@ class AttemptChecks:
 
     @contextlib.contextmanager
     def unchanged_by(self, message: Message, executor: Executor) -> Iterator[None]:
-        """The executor handles a message: of another epoch it may only refuse it."""
+        """Check that the executor changes nothing when it handles a message of another epoch."""
         epoch = executor._launch.epoch
         is_old = getattr(message, "epoch", epoch) != epoch
         before = _state_of(executor)
@@ -166,19 +167,19 @@ class AttemptChecks:
             self.wrong(f"{message} of another epoch has changed an executor of epoch {epoch}")
 
     def commanded(self) -> None:
-        """A command about checkpoints, or a word about a channel, goes on to a fragment."""
+        """A checkpoint command, or a flow message, was passed on to a fragment."""
         if self._handles_old:
             self.wrong("a message of another epoch has gone on to a fragment")
 
     def answered(self, message: CheckpointAnswered) -> None:
-        """The coordinator of checkpoints gets an answer."""
+        """Check an answer that the coordinator of checkpoints gets."""
         life = CURRENT_LIFE.get()
         if life is not None and message.epoch != self._epoch_of(life):
             self.wrong(f"{life} takes an answer of epoch {message.epoch}")
 
 
 def _state_of(executor: Executor) -> tuple[object, ...]:
-    """What messages change in an executor."""
+    """The parts of an executor that messages change."""
     attempts = {attempt.fragment: attempt.number for attempt in executor._attempts.values()}
     cancelled = {a.fragment for a in executor._attempts.values() if a._cancelled.is_set()}
     waiting, ends = dict(executor._waiting), executor._exit_code is not None
@@ -211,14 +212,14 @@ class CheckedEngine(StandInEngine):
 
 
 def _known(checkpoint: Path) -> str:
-    """What Spark has planned and committed."""
+    """The batches that Spark has planned and committed, as text."""
     numbers = {log: sorted(batch_numbers(checkpoint / log))[-3:] for log in ("offsets", "commits")}
     return json.dumps(numbers)
 
 
 @contextlib.contextmanager
 def judged(checks: AttemptChecks) -> Iterator[None]:
-    """Have `checks` told of locks, of preparations and of the record of checkpoints."""
+    """Report locks, preparations and records of checkpoints to `checks`."""
     take, wait, release = FileLock.take, FileLock.wait, FileLock.release
     persist, note = CheckpointFiles.persist, Preparation.note
     answered, command = ApplicationCheckpoints.answered, Work.take_command

@@ -1,4 +1,4 @@
-"""The masters of a simulated cluster with real attempts: one leads, one is the application's."""
+"""The leading master and the application master of a simulated cluster with real attempts."""
 
 from __future__ import annotations
 

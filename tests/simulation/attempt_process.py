@@ -1,8 +1,8 @@
 """The process of an executor in a simulated cluster: real actor, real attempts, an engine without Spark.
 
-What runs is real: `Executor`, `Work`, `Attempt` and all that they drive. `ExecutorProcess.run` takes the
-steps that threads take in production, in an order that it draws. When the process is killed its Java process
-may live for a moment longer, and continue its work: commit a batch that has run, plan the next.
+`Executor`, `Work`, `Attempt` and all that they drive are real. `ExecutorProcess.run` takes the steps that
+threads take in production, in a random order. When the process is killed, its Java process may live for a
+moment longer and continue its work: commit a batch that has run, plan the next.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedWord, CheckpointCommand, LookAtVersions)
 TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedWord, CheckpointCommand, VersionsSeen)
-"""What its senders repeat, so that it may arrive twice."""
+"""The messages that are sent repeatedly, so they may arrive twice."""
 REPEATED = 0.1
-"""How likely that is."""
+"""The probability that a message arrives twice."""
 
 
 class Java:
-    """The Java process of an executor, as `subprocess` shows it."""
+    """The Java process of an executor, in the form of a `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -89,13 +89,14 @@ class RepeatingExecutor(Executor):
 
 
 class Late:
-    """Messages that somebody got, of each kind the newest of each epoch: they may arrive once more."""
+    """Messages that an actor got, the newest of each kind and epoch: they may arrive once more."""
 
     def __init__(self) -> None:
         self._got: dict[tuple[type[Message], int], Message] = {}
 
     def another(self, message: Message, epoch: int, draw: Callable[[], float]) -> Message | None:
-        """What whoever has got `message` gets in addition: it again, one of an earlier epoch, or nothing."""
+        """The message that the receiver of `message` gets in addition: the same, one of an earlier epoch,
+        or None."""
         kind = type(message)
         self._got[kind, getattr(message, "epoch", epoch)] = message
         if draw() < REPEATED:
@@ -105,7 +106,7 @@ class Late:
 
 
 def repeat(actor: Actor, message: Message, after_s: float) -> None:
-    """Send an actor a message again that it has just got."""
+    """Send an actor a second copy of a message that it has just got."""
     context = actor.context
     context.system.loop.call_later(after_s, context.me.tell, message, context.sender)
 
@@ -122,7 +123,7 @@ class ExecutorProcess:
         self.recoveries: list[SteppedRecovery] = []
         self.attempts: list[Attempt] = []
         self.left_over: list[StandInQuery] = []
-        """The queries of a dead process, with which its Java process may go on."""
+        """The queries of a dead process, with which its Java process may continue."""
         self.is_nested = False
         self.executor: Executor
         self.engine = CheckedEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
@@ -163,7 +164,7 @@ class ExecutorProcess:
         )
 
     def start(self, system: ActorSystem, end: Callable[[int], None]) -> None:
-        """Start the actor, and taking steps."""
+        """Start the actor, and begin to take steps."""
         assert self.launch.app_master is not None
         app_master = system.reference(ActorPath.parse(self.launch.app_master))
 
@@ -191,7 +192,7 @@ class ExecutorProcess:
         draw, changer = self.node.random, self.world.changer
 
         def size() -> int:
-            # An application that is to die in its changes does not end before that.
+            # An application that must die in a change does not end before it.
             is_asked = changer.changes_left > 0 or self.world.scaler.left > 0
             is_held_up = self.world.deaths and is_asked and draw.random() < 0.95
             return 0 if is_held_up else draw.randrange(0, 4)
@@ -205,7 +206,7 @@ class ExecutorProcess:
     # -- its threads -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Whose turn it is does a little, until the process ends."""
+        """Let the parts take turns, a step at a time, until the process ends."""
         draw = self.node.random
         while True:
             await asyncio.sleep(self.world.pace * draw.choice((0.001, 0.01, 0.03)))
@@ -226,7 +227,7 @@ class ExecutorProcess:
         ]
 
     def interrupt(self) -> None:
-        """In the middle of a step, others may have their turn: a batch and a checkpoint are two threads."""
+        """Let other parts take turns in the middle of a step: a batch and a checkpoint are two threads."""
         if self.is_nested:
             return
         self.is_nested = True
@@ -250,11 +251,11 @@ class ExecutorProcess:
     # -- its end ---------------------------------------------------------------------------------------
 
     def dies(self) -> None:
-        """The process is killed: from now on only its Java process does anything."""
+        """Kill the process: from now on only its Java process does anything."""
         self.left_over = [q for q in self.engine.queries if q.is_active and not q._is_running]
 
     def bury(self, life: Life) -> None:
-        """Close what the dead process has left suspended; it can change nothing."""
+        """Close the generators that the dead process has left suspended; they can change nothing."""
         context = Context()
         context.run(CURRENT_LIFE.set, life)
         for steps in [*(a._steps for a in self.attempts), *(r.steps for r in self.recoveries)]:
@@ -262,7 +263,8 @@ class ExecutorProcess:
                 context.run(steps.close)
 
     def go_on_without_python(self) -> None:
-        """A query that had run a batch commits it; one that had committed plans the next."""
+        """Let the Java process continue: a query that had run a batch commits it, one that had committed
+        plans the next."""
         if not self.left_over or not self.java.is_alive:
             return
         query = self.node.random.choice(self.left_over)
@@ -274,12 +276,12 @@ class ExecutorProcess:
 
 
 def java_of(life: Life | None, processes: dict[str, ExecutorProcess]) -> Any:
-    """What `lost_java.java_process` returns in a process."""
+    """The result of `lost_java.java_process` in a process."""
     process = None if life is None else processes.get(life.name)
     return None if process is None else process.java
 
 
 def started(pid: int, processes: dict[str, ExecutorProcess]) -> str | None:
-    """What `fragment_lock` finds in /proc about a Java process."""
+    """The start time that `fragment_lock` finds in /proc for a Java process."""
     is_alive = any(p.java.pid == pid and p.java.is_alive for p in processes.values())
     return str(pid) if is_alive else None

@@ -1,4 +1,4 @@
-"""A user who has fragments of an application scaled in a simulated cluster, and what must hold of that.
+"""A user who scales fragments of an application in a simulated cluster, and the invariants of scalings.
 
 1. A scaling that is promised ends: when the application has finished, none is wanted any more.
 2. One that is listed is listed once.
@@ -37,11 +37,11 @@ OF_SCALINGS = (
     "the application has no such fragment",
     "a fragment of the application is being scaled",
 )
-"""Why a scaling may be refused."""
+"""Refusals that a correct scaling may get."""
 
 
 class Scaler:
-    """The user, whose client asks the application master that there is; some answers never come."""
+    """The user, whose client asks the current application master; some answers never arrive."""
 
     def __init__(self, world: AttemptWorld, scalings: int) -> None:
         self.world = world
@@ -72,7 +72,7 @@ class Scaler:
                     self.wrong.append(f"{request} was refused: {answer.error}")
 
     def check_end(self) -> None:
-        """The application has finished."""
+        """Check the scalings when the application has finished."""
         assert not self.wrong, "; ".join(self.wrong)
         state = next((self.world.place / "state").glob("shells-*"))
         assert WantedScalingFile(state).read() is None, "a scaling that was promised has not ended"
@@ -92,7 +92,7 @@ class Scaler:
 
 
 def let_every_fragment_be_scaled(patched: pytest.MonkeyPatch) -> None:
-    """No fragment of the drawn applications has a state that could be too small."""
+    """Treat every fragment as if it had a state that is large enough to divide."""
 
     def checked(_plan: Any, fragment: Any, driver: Any, partitions: int) -> ScalingState:
         before = state_partitions(driver.query.checkpoint)

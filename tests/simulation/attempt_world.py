@@ -53,14 +53,14 @@ MANY = {
     "restart.job-attempts": "100000",
     "checkpoint.timeout": "20 s",
 }
-"""What befalls the application must not end it."""
+"""Settings under which no fault ends the application."""
 
 
 class AttemptWorld(World):
     """The cluster, the state directory of the application below `place`, and the target of its sinks.
 
-    With `deaths` the process that comes to each of these points, one after the other, dies there, and nothing
-    else befalls anybody.
+    With `deaths` the process that reaches each of these points, one after the other, dies there, and there
+    are no other faults.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class AttemptWorld(World):
         self.harms_left = random.choice((0, 0, 1, 3))
         self.risk = random.choice((0.0005, 0.002, 0.01))
         self.pace = random.choice((1, 3, 6))
-        """How long steps take: whether the application lasts longer than a failure is noticed."""
+        """How long steps take: whether the application runs longer than it takes to notice a failure."""
         self.deaths = None if deaths is None else deque(deaths)
         if deaths is not None:
             self.kills_left = self.harms_left = 0
@@ -95,17 +95,18 @@ class AttemptWorld(World):
         self.scaler = Scaler(self, Random(f"{simulation.seed} scalings").choice((0, 0, 4)) * (deaths is None))
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
-        """Only there a Java process that outlives its executor is known, and waited for."""
+        """Whether there is one machine: only then is a Java process that outlives its executor known, and
+        waited for."""
         self.java_lives_on = 0.7
-        """How likely that is."""
+        """The probability that a Java process outlives its executor."""
         self.java_rests_s: Sequence[float] = (0.001, 0.3, 1.5)
-        """How long such a process does nothing, before it does something."""
+        """How long such a process waits before it acts."""
         self.processes: dict[str, ExecutorProcess] = {}  # by node
         self.lives: dict[str, Life] = {}
         self.locks_of: dict[Life, list[FileLock]] = {}
         self.slept_s = 0.0
         self.wall_s = WallClock(str(simulation.seed), self.monotonic_s)
-        """Of all machines but those of executors, each of which has its own."""
+        """The wall clock of all machines except those of executors, each of which has its own."""
         self.are_made = random.random() < 0.7 or deaths is not None
         self.are_made = self.are_made and not is_growing  # with checkpoints no fragment starts or leaves
         self.settings = MANY | {
@@ -124,9 +125,9 @@ class AttemptWorld(World):
         self.newest_transaction = (-1, -1, -1)
         """Life, round, and the checkpoint that is decided."""
         self.is_preparing = False
-        """Whether fragments are to answer the coordinator of checkpoints."""
+        """Whether fragments must answer the coordinator of checkpoints."""
         self.broken: Exception | None = None
-        """What a step raised that must not raise anything."""
+        """Errors of steps that must not raise any."""
 
     def monotonic_s(self) -> float:
         """The clock of all processes; blocking waits make it run ahead of the loop's."""
@@ -181,7 +182,7 @@ class AttemptWorld(World):
         return int(life.name.removeprefix("am")) if process is None else process.launch.epoch
 
     def alive(self) -> list[ExecutorProcess]:
-        """The executors that run, without those that are frozen."""
+        """The running executors, except frozen ones."""
         return [p for p in self.processes.values() if p.node.is_alive and not p.node.is_frozen]
 
     def kill(self, launch_id: str) -> None:
@@ -205,7 +206,7 @@ class AttemptWorld(World):
             self.app_master.crash()
 
     def _died(self, name: str) -> None:
-        """What the kernel does for an executor's process that has ended."""
+        """Do what the kernel does when an executor's process has ended."""
         life = self.lives[name]
         for lock in self.locks_of.pop(life, []):
             lock.release()
@@ -236,7 +237,7 @@ class AttemptWorld(World):
         return self.owner_worker[process.launch.launch_id].name
 
     def queries_beside(self, process: ExecutorProcess) -> list[StandInQuery]:
-        """The queries that run in all other executors, and in what is left of their Java processes."""
+        """The queries that run in all other executors, and in Java processes that outlived theirs."""
         found: list[StandInQuery] = []
         for name, other in self.processes.items():
             if other is process:
@@ -248,7 +249,7 @@ class AttemptWorld(World):
         return found
 
     async def lead(self) -> None:
-        """The leader starts another application master when there is none; each executor has a process."""
+        """Act for the leader: start another application master when there is none."""
         while True:
             await self.simulation.sleep(0.3)
             if not self.app_master.is_alive and not self.is_over():
@@ -258,7 +259,7 @@ class AttemptWorld(World):
     # -- what happens to it ----------------------------------------------------------------------------
 
     def before_change(self, path: str) -> None:
-        """A file is to be changed: the process may end here; one that has ended changes nothing."""
+        """Called before a file is changed: the process may end here; one that has ended changes nothing."""
         life = CURRENT_LIFE.get()
         if life is None or not path.startswith(str(self.place)):
             return
@@ -268,7 +269,8 @@ class AttemptWorld(World):
         self.checks.changes(life, path)
 
     def reached(self, point: CrashPoint) -> None:
-        """At a point between two effects: the process may end here, or another of its threads go on."""
+        """Called at a point between two effects: the process may end here, or another of its threads
+        continue."""
         life = CURRENT_LIFE.get()
         if life is None:
             return
@@ -290,7 +292,7 @@ class AttemptWorld(World):
             self.die(life)
 
     def die(self, life: Life) -> None:
-        """The process that is running ends here."""
+        """End the running process here."""
         self.kills += 1
         if life.name in self.processes:
             self.kill(self.processes[life.name].launch.launch_id)
@@ -299,7 +301,8 @@ class AttemptWorld(World):
         raise Killed
 
     def harm(self) -> None:
-        """Damage a channel; or a fragment's state, when nothing runs, which would not look at it."""
+        """Damage a channel; or, when nothing runs, a fragment's state (running queries would not notice
+        that)."""
         state = next((self.place / "state").glob("shells-*"), None)
         if state is None or self.harms_left <= 0:
             return
@@ -313,13 +316,14 @@ class AttemptWorld(World):
     # -- what must hold --------------------------------------------------------------------------------
 
     def take_clock(self, clock_ms: int | None) -> None:
-        """A report's clock, which the registry keeps."""
+        """Keep a report's clock in the registry."""
         if clock_ms is None:
             return
         self.clock_ms = max(clock_ms, self.clock_ms or clock_ms)
 
     def hear_clock(self, clock_ms: int | None) -> None:
-        """What an application master that leads says its clock is: the next must not say less."""
+        """Take the clock that the current application master announces: the next must not announce a
+        smaller one."""
         if clock_ms is None:
             return
         assert clock_ms >= self.told_ms, f"the clock goes back from {self.told_ms} to {clock_ms}"
@@ -329,7 +333,7 @@ class AttemptWorld(World):
             assert clock_ms <= bound_ms, f"the clock is {clock_ms}, and {bound_ms} are committed"
 
     def persisted(self, transaction: Transaction) -> None:
-        """A transaction was persisted: what is decided is never taken back."""
+        """Check a persisted transaction: a decision is never taken back."""
         record = -1 if transaction.record is None else transaction.record.txid
         new = (transaction.life, transaction.round, record)
         if any(now < before for now, before in zip(new, self.newest_transaction, strict=True)):
@@ -338,7 +342,7 @@ class AttemptWorld(World):
         self.is_preparing = transaction.phase is Phase.PREPARING
 
     def check(self) -> None:
-        """What must hold at any time."""
+        """Check what must hold at any time."""
         if self.broken is not None:
             raise self.broken
         self.reap()

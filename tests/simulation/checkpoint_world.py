@@ -1,8 +1,8 @@
 """An application of fragments, channels and transactional sinks around the cores of a checkpoint.
 
 `Disk`, `Log`, `Sink` and `World.stored` survive a crash; a `Shell` and the coordinator do not. They behave
-like those of the engine: batches run again as they were planned, a barrier follows the last batch, effects
-happen in order. The oracle does not use them: it computes what every fragment and sink must have after a
+like the engine's: batches run again as they were planned, a barrier follows the last batch, effects happen
+in order. The oracle does not use them: it computes what every fragment and sink must have after a certain
 number of messages of each source, and after all messages older than an application time.
 """
 
@@ -59,7 +59,7 @@ APART_MS = 50
 DISORDER_MS = 300
 KEEP_MS = 3_000
 END_MS = 20_000
-"""The clock of a source that has given all it has: after every timestamp."""
+"""The clock of a source that has delivered all its messages: later than every timestamp."""
 
 
 class Died(Exception):  # noqa: N818 - no error: what happens to processes
@@ -68,7 +68,7 @@ class Died(Exception):  # noqa: N818 - no error: what happens to processes
 
 @dataclass(frozen=True)
 class Entry:
-    """Of a channel: a batch's messages, or a barrier."""
+    """An entry of a channel: a batch's messages, or a barrier."""
 
     life: int
     batch: int
@@ -87,7 +87,7 @@ class Log:
 
 @dataclass
 class Sink:
-    """A target where batches are prepared, and seen once they are committed."""
+    """A target where batches are prepared, and shown once they are committed."""
 
     prepared: dict[int, tuple[int, ...]] = field(default_factory=dict)
     seen: Counter[int] = field(default_factory=Counter)
@@ -112,7 +112,7 @@ class State:
 
 @dataclass
 class Disk:
-    """What a fragment finds when it starts again."""
+    """The files that a fragment finds when it starts again."""
 
     state: State = field(default_factory=State)
     planned: State | None = None
@@ -160,27 +160,27 @@ class World:
     # -- what happens --------------------------------------------------------------------------------
 
     def may_die(self) -> None:
-        """Between any two effects."""
+        """Perhaps die: called between any two effects."""
         if self.random.random() < self.deaths:
             raise Died
 
     def send(self, to: str, word: Any) -> None:
-        """Lose it, or deliver it some time, perhaps twice."""
+        """Lose a message, or deliver it later, perhaps twice."""
         for _ in range(self.random.choice([1, 1, 1, 2]) if self.losses else 1):
             if self.random.random() >= self.losses:
                 is_late = self.losses and self.random.random() < 0.1
                 (self.late if is_late else self.post).append((to, word))
 
     def calm(self) -> None:
-        """No more faults."""
+        """Inject no more faults."""
         self.deaths = self.losses = self.forgets = 0.0
 
     def step(self) -> None:
-        """One thing happens somewhere."""
+        """Let one event happen somewhere."""
         self.now_ms += self.random.randint(0, 25)
         what = self.random.random()
         if self.post and what < 0.5:
-            # One of the oldest: so messages overtake each other, and some arrive very late.
+            # One of the oldest messages: so they overtake each other, and some arrive very late.
             chosen = min(self.random.randrange(len(self.post)) for _ in range(2))
             self.deliver(*self.post.pop(chosen))
         elif self.late and what < 0.52:
@@ -240,7 +240,7 @@ class World:
                 self.send(COORDINATOR, ActionFailed(name, "it died"))
 
     def complete(self, record: CheckpointRecord) -> None:
-        """What a committed transaction must look like, then delete what only older ones needed."""
+        """Check a committed transaction, then delete what only older ones needed."""
         self.completed += 1
         expected = self.oracle({name: record.fragments[name] for name in self.sources})
         self.check_time(record)
@@ -257,7 +257,8 @@ class World:
     # -- what must be true ---------------------------------------------------------------------------
 
     def check_time(self, record: CheckpointRecord) -> None:
-        """As of its application time, every fragment with pictures has been saved with all older messages."""
+        """Check that, as of the record's application time, every fragment with pictures was saved with all
+        older messages."""
         at_ms = record.as_of_ms
         ranges = [s.pictures for s in record.fragments.values() if s.pictures is not None]
         sets = [set(range(r.first_ms, r.last_ms + 1, r.step_ms)) for r in ranges]
@@ -272,7 +273,8 @@ class World:
             assert older(saved, at_ms) == older(whole, at_ms), f"{name} is not exact as of {at_ms} ms"
 
     def oracle(self, offsets: dict[str, Snapshot] | None = None) -> dict[str, Counter[int]]:
-        """By fragment, all messages that reach it from so many of each source (all, without offsets)."""
+        """By fragment, the messages that reach it from the first ones of each source (from all, without
+        offsets)."""
         made: dict[str, Counter[int]] = {}
         for name in self.names:
             made[name] = Counter()
@@ -284,7 +286,8 @@ class World:
         return made
 
     def check(self) -> None:
-        """No transaction is half committed: before it is decided nobody shows it, and all before the next."""
+        """Check that no transaction is half committed: no sink shows it before the decision, and all do
+        before the next."""
         stored = self.stored or Transaction()
         decided = NO_TXID if stored.record is None else stored.record.txid
         least = decided - 1 if stored.phase is Phase.COMMITTING else decided
@@ -297,7 +300,7 @@ class World:
         return all(sink.seen == expected[name] for name, sink in self.sinks.items())
 
     def want_checkpoint(self) -> None:
-        """What a savepoint asks for."""
+        """Request a checkpoint, as a savepoint does."""
         self.at_coordinator(CheckpointWanted())
 
 
@@ -316,21 +319,21 @@ class Shell:
         self.saving: Command | None = None
 
     def begin(self) -> None:
-        """Tell the core again of barriers that inputs stand at."""
+        """Report the barriers at which inputs stand to the core again."""
         self.tell_barriers()
 
     def hear(self, event: CommandArrived) -> None:
         self.perform(self.core.step(event))
 
     def go_on(self) -> None:
-        """Save what is to be saved, or run a batch."""
+        """Take a pending snapshot, or run a batch."""
         if self.saving is not None and self.disk.planned is None:
             return self.save(self.saving)
         if not self.core.may_run:
             return None
         planned = self.disk.planned or self.plan()
         if planned is None:
-            return self.tell_barriers()  # one may have come since
+            return self.tell_barriers()  # a barrier may have arrived since
         self.disk.planned = planned
         self.world.may_die()
         messages = self.read(planned)
@@ -345,7 +348,7 @@ class Shell:
     # -- a batch -------------------------------------------------------------------------------------
 
     def plan(self) -> State | None:
-        """Where the next batch ends; None: nothing is there."""
+        """The state after the next batch; None: there are no new messages."""
         state, world = self.disk.state, self.world
         offset = state.offset
         if self.name in world.sources:
@@ -369,7 +372,7 @@ class Shell:
         return reached
 
     def barrier_at(self, channel: str, position: int) -> Command | None:
-        """The newest barrier that a position is right in front of, if it is not released."""
+        """The newest barrier directly after a position, if it is not released."""
         found = None
         for entry in self.world.logs[channel].entries[position:]:
             if entry.barrier is None:
@@ -388,7 +391,7 @@ class Shell:
         return found
 
     def clock_ms(self, state: State) -> int:
-        """What its inputs say up to there: no message that is older follows."""
+        """The clock of its inputs up to there: no older message follows."""
         clocks = []
         if self.name in self.world.sources:
             is_over = state.offset == self.world.sources[self.name]
@@ -479,7 +482,7 @@ class Shell:
         for batch in sorted(b for b in sink.prepared if b <= snapshot.sinks[self.name]):
             self.world.may_die()
             sink.commit(batch)
-        sink.txid = max(sink.txid, txid)  # a COMMIT that comes late finds everything published
+        sink.txid = max(sink.txid, txid)  # a COMMIT that arrives late finds everything published
 
     def restore(self, command: Command, snapshot: Snapshot | None) -> None:
         world, disk = self.world, self.disk
@@ -517,7 +520,7 @@ class Shell:
 
 
 def newest_batch(entries: list[Entry]) -> int:
-    """The last batch that a channel has, as its last entry says."""
+    """The last batch of a channel, according to its last entry."""
     return entries[-1].batch if entries else -1
 
 

@@ -46,7 +46,7 @@ class Died(Exception):  # noqa: N818 - no error: what happens to processes
 
 @dataclass(frozen=True)
 class Entry:
-    """What a batch appended: its messages (their timestamps by id), and the producer's clock after it."""
+    """The entry of a batch: its messages (their timestamps by id), and the producer's clock after it."""
 
     batch: int
     messages: dict[int, int]
@@ -55,7 +55,7 @@ class Entry:
 
 @dataclass
 class Channel:
-    """A log, which survives, and the two ends, which do not."""
+    """A log, which survives crashes, and its two ends, which do not."""
 
     producer: str
     log: list[Entry] = field(default_factory=list)
@@ -70,14 +70,14 @@ class Channel:
 
 @dataclass
 class Checkpoint:
-    """What a fragment has committed: batches, how much of each partition, and what it processed."""
+    """A fragment's committed batches, how much of each partition they took, and the processed messages."""
 
     batch: int = -1
     taken: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     clock_ms: int | None = None
     processed: set[int] = field(default_factory=set)
     planned: tuple[list[int], dict[str, int]] | None = None
-    """The offset log: what the batch takes that was begun and is not committed."""
+    """The offset log: the extent of the batch that has begun and is not committed."""
 
 
 class World:
@@ -101,7 +101,7 @@ class World:
         self.disk_ms: int | None = None
         self.told: list[int] = []
         self.service: ClockService | None = None
-        self.waits: dict[int, bool] = {}  # the times that a waiter waits for, and whether they were reached
+        self.waits: dict[int, bool] = {}  # times that waiters wait for, and whether they were reached
 
     def _partition(self, number: int) -> list[tuple[int, int]]:
         """Messages of one partition as (id, timestamp), out of order by the disorder at most."""
@@ -113,25 +113,25 @@ class World:
         return found
 
     def may_die(self) -> None:
-        """Between any two steps."""
+        """Perhaps die: called between any two steps."""
         if self.random.random() < self.deaths:
             raise Died
 
     def send(self, deliver: Callable[[], None]) -> None:
-        """Lose a word, or deliver it late, perhaps twice, overtaken by others."""
+        """Lose a message, or deliver it late, perhaps twice, after later ones."""
         for _ in range(self.random.choice([1, 1, 1, 2])):
             if self.random.random() >= self.word_loss:
                 self.simulation.loop.call_later(self.random.uniform(0.001, 0.5), deliver)
 
     @property
     def has_finished(self) -> bool:
-        """Whether everybody knows that all is done."""
+        """Whether the clock service has announced the final clock."""
         return bool(self.told) and self.told[-1] >= FINAL_CLOCK_MS
 
     # ---- the clock service
 
     async def live_service(self) -> None:
-        """Its lives: each begins with what is on the disk."""
+        """The lives of the service: each begins with the clock on the disk."""
         while not self.has_finished:
             self.lives += 1
             service = ClockService(self.simulation.now_ms, self.disk_ms, persist_ms=200, stall_ms=1_000)
@@ -152,7 +152,7 @@ class World:
             await self.simulation.sleep(self.random.uniform(0.0, 1.0))
 
     def hear(self, event: Event) -> None:
-        """A word reaches the clock service, if there is one."""
+        """Deliver an event to the clock service, if it lives."""
         if self.service is not None:
             try:
                 self.step(self.service, event)
@@ -173,7 +173,7 @@ class World:
                 self.tell(effect.clock_ms)
 
     def tell(self, clock_ms: int) -> None:
-        """The checkers: the clock never goes back, and never passes an unprocessed message."""
+        """Check an announced clock: it never goes back, and never passes an unprocessed message."""
         assert not self.told or clock_ms > self.told[-1], (
             f"the clock goes back from {self.told[-1]} to {clock_ms}"
         )
@@ -247,7 +247,7 @@ class Attempt:
             channel.sender = None
 
     def poll(self) -> None:
-        """Say how far it is, again and again: words are lost."""
+        """Report its progress, again and again: messages are lost."""
         report = FragmentReported(self.id, self.number, self.settled_ms)
         self.world.send(lambda: self.world.hear(report))
         for channel in self.outputs:
@@ -255,7 +255,8 @@ class Attempt:
                 self._sent(channel, channel.sender.ticked(self.world.simulation.now_ms))
 
     def batch(self) -> None:
-        """One batch: taken, appended, committed; it may die in between, and is repeated then."""
+        """Run one batch: taken, appended, committed. The process may die in between; the batch is then
+        repeated."""
         if any(c.sender is not None and c.sender.is_full for c in self.outputs):
             return
         taken, ends, messages = self._take()
@@ -263,7 +264,7 @@ class Attempt:
         is_repeated = any(c.log and c.log[-1].batch > self.checkpoint.batch for c in self.outputs)
         has_input = bool(messages) or any(ends[up] > c.committed for up, c in self.inputs.items())
         if not has_input and clock_ms == self.clock_ms and not is_repeated:
-            self.checkpoint.planned = None  # nothing has come: Spark plans no batch
+            self.checkpoint.planned = None  # there are no new messages: Spark plans no batch
             return
         if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
             self.clock_ms = clock_ms
@@ -289,7 +290,7 @@ class Attempt:
                 self._received(channel, channel.receiver.taken(starts[up], ends[up], rows, rows))
 
     def _take(self) -> tuple[list[int], dict[str, int], dict[int, int]]:
-        """What a batch takes: positions after it, and its messages. The same again if it is repeated."""
+        """The positions after a batch, and its messages; the same if the batch is repeated."""
         world, before = self.world, self.checkpoint
         if before.planned is None:
             taken = [min(len(p), t + world.random.randint(0, 4)) for p, t in self._partitions()]
@@ -307,7 +308,8 @@ class Attempt:
         return taken, ends, messages
 
     def _partitions(self) -> list[tuple[list[tuple[int, int]], int]]:
-        """The partitions of the source, with how much of each is taken; none behind channels."""
+        """The partitions of the source, with how much of each is taken; none for a fragment that reads
+        channels."""
         return (
             []
             if self.source is None

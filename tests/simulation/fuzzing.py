@@ -70,9 +70,9 @@ def fuzz(*, messages: int) -> Callable[[Callable[..., Any]], Callable[..., None]
 
 
 class Generator:
-    """Makes messages; `words` are texts that mean something to the receiver, `likely` are sent more often.
+    """Makes messages; `words` are texts that the receiver knows, `likely` types are sent more often.
 
-    `by_field` has values that a field of that name mostly takes, so that some messages mean something.
+    `by_field` has values that fields of that name mostly get, so that some messages are meaningful.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Generator:
         kind = random.choice(self._likely if self._likely and random.random() < 0.7 else CLASSES)
         tag = tag_of(kind)
         how = random.random()
-        # A message with many numbers is hardly ever taken if each of them may be out of range.
+        # A message with many numbers would hardly ever be accepted if each of them could be out of range.
         self._extreme = random.choice((0.0, 0.02, 0.4))
         if how < 0.02:
             return tag, random.randbytes(random.randrange(40))
@@ -177,24 +177,24 @@ class Generator:
 
 
 class _Sent(Message, frozen=True, tag="fuzzing.sent"):
-    """Stands for the message in the adversary's own books."""
+    """Stands for the message in the adversary's own records."""
 
 
 class Adversary:
-    """A system named `name`, with what `secret` gives it; None means that it has no keys."""
+    """A system named `name`, with the keys that `secret` gives it; None means that it has no keys."""
 
     def __init__(self, node: Node, name: str, port: int, secret: str | None) -> None:
         self._node, self._name, self._port, self._secret = node, name, port, secret
 
     def taken_by(self, role: Role) -> list[type[Message]]:
-        """What a process of this role takes from it."""
+        """The types of messages that a process of this role accepts from it."""
         name = read_name(self._name)
         taken = TAKEN.get((role, name.role), ()) if name is not None else ()
         return sorted(taken, key=lambda kind: kind.__name__)
 
     @property
     def own_words(self) -> tuple[str, ...]:
-        """Ids by which it may speak for itself."""
+        """The ids under which it may send messages."""
         name = read_name(self._name)
         if name is None or name.app_id is None or name.epoch is None:
             return ()
@@ -234,7 +234,8 @@ class Adversary:
         paths: Sequence[str],
         is_end: Callable[[Message], bool],
     ) -> None:
-        """Send one message to one of the paths there, from whomever, but none that is to end the target."""
+        """Send one message to one of the paths at `target`, from any sender, but none that would
+        legitimately end it."""
         tag, body = generator.message()
         while (made := decoded(tag, body)) is not None and is_end(made):
             tag, body = generator.message()
@@ -255,7 +256,7 @@ class Adversary:
 
 
 def decoded(tag: str, body: bytes) -> Message | None:
-    """What the receiver makes of a message; None when that is nothing."""
+    """The message as the receiver decodes it; None when it cannot."""
     kind = message_class(tag)
     if kind is None:
         return None
@@ -265,7 +266,7 @@ def decoded(tag: str, body: bytes) -> Message | None:
 
 
 class _NoKeys:
-    """A key that is nobody's."""
+    """Keys that no process of the cluster has."""
 
     def keys_for(self, peer: str) -> tuple[bytes, ...]:
         return (b"not the right key",)

@@ -28,7 +28,8 @@ PIECE = 1_000
 
 
 class Cluster(World):
-    """Masters, perhaps workers, and somebody who asks: `ask` goes to the leader, again until it answers."""
+    """Masters, perhaps workers, and a client: `ask` sends a request to the leader, repeatedly until it
+    answers."""
 
     def __init__(self, simulation: Simulation, masters: int, workers: int = 0, **settings: int) -> None:
         super().__init__(simulation, masters)
@@ -97,7 +98,7 @@ class Cluster(World):
             before = page.before
 
     def term(self) -> int:
-        """The term of whoever leads."""
+        """The term of the current leader."""
         leader = self.leader()
         assert leader is not None
         return self.standings[leader.name].election.term
@@ -116,7 +117,7 @@ class Cluster(World):
     # ---- code
 
     async def put(self, data: bytes, sha256: str, pieces: int | None = None) -> CodeStored:
-        """Send an archive, or only so many pieces of it."""
+        """Send an archive, or only its first `pieces` pieces."""
         offset, sent = 0, 0
         stored = CodeStored(sha256, 0, False)
         while pieces is None or sent < pieces:

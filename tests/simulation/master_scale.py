@@ -1,4 +1,4 @@
-"""Many workers and applications on one leader, and the time until all of them are registered and run."""
+"""Many workers and applications on one leader, and the times until all are registered and running."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A small cluster for simulations: real masters; simulated workers, application masters and clients.
 
 The checkers keep their own records: of the answers that clients got, of the masters that claim to lead and
-when, and of the application masters that were accepted. They do not use the code that they check.
+when, and of the application masters that were accepted. They do not use the code under test.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class Records:
 
 
 class Seeker:
-    """Finds the leader as workers and application masters do, in few words."""
+    """Finds the leader as workers and application masters do, in short."""
 
     def __init__(self, world: World, system: ActorSystem) -> None:
         self._world = world
         self._system = system
 
     async def find(self) -> ActorRef | None:
-        """Ask the masters in turn; the one that says of itself that it leads."""
+        """Ask the masters in turn; returns the one that reports itself as the leader."""
         for address in self._world.addresses:
             try:
                 master = await self._system.lookup(
@@ -100,7 +100,7 @@ class Seeker:
 
 
 class AppMaster(Actor):
-    """Registers, reports, and ends when it is told to or refused."""
+    """Registers, reports, and ends when it is stopped or refused."""
 
     def __init__(self, world: World, launch: Launch) -> None:
         self._world = world
@@ -163,7 +163,7 @@ class AppMaster(Actor):
 
 
 class Worker(Actor):
-    """Registers, launches application masters as actors, and says what it holds."""
+    """Registers, launches application masters as actors, and reports which launches it holds."""
 
     def __init__(self, world: World, name: str, slots: int = 4) -> None:
         self._world = world
@@ -323,7 +323,7 @@ class World:
         system.spawn(lambda: Worker(self, name), name)
 
     def _spy(self, node: Node, standing: Standing) -> None:
-        """Look, at every event of its election, whether this master may lead, and who else may."""
+        """Check, at every event of its election, whether this master may lead, and which others may."""
         election, step = standing.election, standing.election.step
         life = node.life_number
 
@@ -334,7 +334,7 @@ class World:
                 self.records.leaders[election.term].add(node.name)
                 for other in self.masters:
                     theirs = self.standings.get(other.name)
-                    # One that is frozen cannot act, and asks for its lease before it does.
+                    # A frozen master cannot act, and asks for its lease before it acts again.
                     runs = other.is_alive and not other.is_frozen and node.life_number == life
                     if other is not node and runs and theirs is not None and theirs.election.leads(now_ms):
                         self.records.violations.append(f"{node.name} and {other.name} lead at {now_ms} ms")
@@ -347,7 +347,7 @@ class World:
     async def ask_leader(
         self, system: ActorSystem, message: Message, *, timeout_ms: int = 2_500
     ) -> Message | None:
-        """Ask whoever leads; None when nobody answered with more than that it does not lead."""
+        """Ask the leader; None without a leader, and when it does not answer or answers with a failure."""
         leader = await Seeker(self, system).find()
         if leader is None:
             return None
@@ -362,7 +362,8 @@ class World:
         return None if isinstance(answer, NotLeader) else answer
 
     async def client(self, node: Node) -> None:
-        """Submit, kill and list, for ever; note what was acknowledged, and look whether it is there."""
+        """Submit, kill and list, for ever; record what was acknowledged, and check that listings contain
+        it."""
         system = await self.connect(node, "client", PORT)
         random, records = self.simulation.random, self.records
         while True:
@@ -377,7 +378,7 @@ class World:
             await self._list(system)
 
     async def _list(self, system: ActorSystem) -> bool:
-        """List all applications, and judge the answer; False when there was none."""
+        """List all applications, and judge the answer; False when there was no answer."""
         records = self.records
         known, killed, clocks = dict(records.accepted), set(records.killed), dict(records.clocks)
         answer = await self.ask_leader(system, GetApplications())
@@ -388,7 +389,8 @@ class World:
         return True
 
     async def last_listing(self, node: Node) -> None:
-        """When all is healed and nobody writes any more: is everything there that was ever acknowledged?"""
+        """When all faults are healed and no client writes any more: check that everything ever acknowledged
+        is there."""
         system = await self.connect(node, "client", PORT)
         for _ in range(50):
             if await self._list(system):
@@ -411,7 +413,7 @@ class World:
     def judge(
         self, answer: Applications, accepted: dict[str, str], killed: set[str], clocks: dict[str, int]
     ) -> None:
-        """What was acknowledged before the question must be in the answer."""
+        """Check that everything acknowledged before the request is in the answer."""
         found = {view.app_id: view for view in answer.applications}
         wrong = self.records.violations
         wrong += [f"{app_id} was accepted and is lost" for app_id in accepted.values() if app_id not in found]
@@ -454,12 +456,12 @@ class World:
             await node.run(ask)
 
     def active(self, app_id: str) -> list[AppMaster]:
-        """The application masters of an application that live in a living process and were accepted."""
+        """The accepted application masters of an application that run in a living process."""
         alive = [each for ref, each in self.records.app_masters.items() if self.lives(ref)]
         return [each for each in alive if each.launch.app_id == app_id and each.is_active]
 
     def lives(self, ref: ActorRef) -> bool:
-        """Whether the process that an actor was started in runs; a crash tells no actor."""
+        """Whether the process in which an actor was started still runs; actors do not notice a crash."""
         host = str(ref.path.address.host)
         return self.simulation.node(host).is_alive and self.systems[host].address == ref.path.address
 

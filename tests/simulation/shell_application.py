@@ -29,43 +29,43 @@ OF_A_CHANGE = (
     CrashPoint.BEFORE_OUTCOME,
     CrashPoint.AFTER_OUTCOME,
 )
-"""Points that only an application reaches that changes while it runs."""
+"""Points that an application reaches only if it changes while it runs."""
 
 OF_HANDOVERS = (CrashPoint.HANDOVER_PAUSED, CrashPoint.HANDOVER_RECORDED)
-"""Points that only an application of a cluster reaches, when a version takes effect at an event time."""
+"""Points that are reached only in a cluster, when a version takes effect at an event time."""
 
 OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES)
-"""Points that only an application reaches whose fragments start and leave while it runs."""
+"""Points that an application reaches only if its fragments start and leave while it runs."""
 
 OF_HISTORIES = (CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED)
-"""Points that only an application reaches whose new fragment also gets the messages that were before."""
+"""Points that an application reaches only if its new fragment also gets earlier messages."""
 
 OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
-"""Points of Kafka's transactions, which the simulated sinks have not."""
+"""Points of Kafka's transactions, which the simulated sinks do not have."""
 
 EXTRA = "extra"
 """The sink of the fragment that comes and goes."""
 
 
 class DrawnApplication:
-    """A chain, a fork, or a join, of two to four fragments, as the user has changed it so often.
+    """A chain, a fork, or a join, of two to four fragments, in the state after some number of the user's
+    changes.
 
-    The branches and the trunks of some fragments differ from change to change; every third change is to code
-    that fails.
-    One that is `growing` has one more fragment after some changes, and not after others. With `has_history`
-    that fragment reads from the one of the source, and stays once it is there.
+    The branches and trunks of some fragments differ from change to change; the code of every third change
+    fails. With `is_growing` it has one more fragment after some changes, and not after others. With
+    `has_history` that fragment reads from the source's fragment, and stays once it exists.
     """
 
     def __init__(
         self, random: Random, *, is_growing: bool = False, has_history: bool = False, trunks: float = 0.3
     ) -> None:
-        """`trunks` is how likely a change concerns a trunk."""
+        """`trunks` is the probability that a change concerns a trunk."""
         self.has_history = has_history
         self.from_ms = random.choice((0, random.randrange(10_000, 13_000))) if has_history else 0
         self._shape, self._seed = random.choice(("chain", "fork", "join")), random.getrandbits(64)
         self.is_growing = is_growing
         self.trunks = 0 if has_history else trunks  # a query that restarts has no history then
-        """How likely a change concerns the trunk of a source's fragment."""
+        """The probability that a change concerns the trunk of a source's fragment."""
         self.counts: dict[str, int] = {}
         """How many messages each source has."""
         self.plan: Plan = make_plan(self.built(0).graph())
@@ -81,7 +81,7 @@ class DrawnApplication:
         differs, trunks = Random(self._seed + change), Random(self._seed - change)
 
         def kept() -> str:
-            """The condition of a filter, which says what the branches are to do."""
+            """The condition of a filter, which tells the simulated branches what to do."""
             shown = change if change and differs.random() < 0.8 else 0
             return f"v >= -{shown}"
 
@@ -118,18 +118,18 @@ class DrawnApplication:
         return app
 
     def has_more(self, change: int) -> bool:
-        """Whether the application, as it was changed so often, has one more fragment."""
+        """Whether the application has one more fragment after this number of changes."""
         if self.has_history:
             return change > 0
         return change > 0 and Random(self._seed ^ change).random() < 0.6
 
     def fitting(self, *, has_more: bool) -> Application:
-        """What a user runs whose file is lost: code that works, with these fragments."""
+        """The application of a user whose file is lost: code that works, with these fragments."""
         changes = (change for change in range(1000) if not is_bad(change))
         return self.built(next(change for change in changes if self.has_more(change) is has_more))
 
     def source(self, id: str, draw: Callable[[], int]) -> StandInSource:
-        """A source, by its processor's id; `draw` says how many messages a batch takes."""
+        """A source, by its processor's id; `draw` returns how many messages a batch takes."""
         return StandInSource(self.first(id), self.counts[id], draw)
 
     def first(self, source: str) -> int:
@@ -137,7 +137,7 @@ class DrawnApplication:
         return 1_000 * (1 + list(self.counts).index(source))
 
     def wanted(self) -> dict[str, Counter[int]]:
-        """What every sink must have shown in the end."""
+        """The messages that every sink must have shown at the end."""
         found = Counter(
             value
             for id, count in self.counts.items()
@@ -146,9 +146,10 @@ class DrawnApplication:
         return {n.id: found for n in self.plan.graph.nodes.values() if n.operation.target is not None}
 
     def check_extra(self, target: Target, rolled_back: set[int]) -> None:
-        """The fragment that comes and goes showed what the versions with it have taken, whole batches once.
+        """Check that the fragment that comes and goes showed the batches of versions with it, each whole
+        and once.
 
-        Of versions that were rolled back it may have shown some.
+        It may have shown some batches of versions that were rolled back.
         """
         shown = target.shown()
         extra = [row % OF_A_VERSION for row in shown.get(EXTRA, (0, []))[1]]
@@ -161,9 +162,9 @@ class DrawnApplication:
         )
 
     def check_history(self, target: Target, rolled_back: set[int], *, has_more: bool) -> int:
-        """The fragment that came showed every message from FROM on, once; how many.
+        """Check that the new fragment showed every message from FROM on, once; returns how many.
 
-        Of versions that were rolled back it may have shown some, which are removed.
+        Messages that it showed in versions that were rolled back are removed.
         """
         shown = list(target.shown().get(EXTRA, (0, []))[1])
         rows = [row % OF_A_VERSION for row in shown if row // OF_A_VERSION not in rolled_back]
@@ -178,7 +179,7 @@ class DrawnApplication:
     # -- what must hold ------------------------------------------------------------------------------
 
     def check_shown(self, target: Target, *, together: bool) -> int:
-        """Nothing is shown twice, nothing that is unknown; `together`: all sinks show the same.
+        """Check that nothing is shown twice, and nothing unknown; `together`: all sinks show the same.
 
         Returns how many rows are shown.
         """
@@ -194,12 +195,12 @@ class DrawnApplication:
         return sum(map(len, shown.values()))
 
     def check_end(self, target: Target) -> None:
-        """Every message is shown, once."""
+        """Check that every message is shown, once."""
         shown = {id: Counter(rows) for id, rows in shown_by(target).items()}
         assert {id: shown.get(id, Counter()) for id in self.wanted()} == self.wanted()
 
     def clock_bound_ms(self, state: Path) -> int:
-        """The largest clock that is true of what every source's fragment has committed."""
+        """The largest clock that is correct for what every source's fragment has committed."""
         bounds = []
         for fragment in self.plan.fragments:
             for id in [id for id in fragment.processors if id in self.counts]:
@@ -214,7 +215,7 @@ class DrawnApplication:
     # -- damage --------------------------------------------------------------------------------------
 
     def harm_state(self, state: Path, random: Random) -> bool:
-        """Lose a fragment's checkpoint, or the end of it; returns whether there was something to lose."""
+        """Delete a fragment's checkpoint, or the end of it; returns whether there was anything to delete."""
         fragment = random.choice([f.id for f in self.plan.fragments])
         checkpoint = state / "fragments" / fragment / "checkpoint"
         known = sorted(batch_numbers(checkpoint / "commits"))
@@ -257,7 +258,7 @@ class DrawnApplication:
 
 
 def check_versions(target: Target) -> None:
-    """Sinks of one fragment show each message as the same version; none as one whose code fails."""
+    """Check that the sinks of a fragment show each message with one version, never one whose code fails."""
     shown = {id: rows for id, (_, rows) in target.shown().items()}
     for id, rows in shown.items():
         assert not any(is_bad(row // OF_A_VERSION) for row in rows), f"{id} shows what cannot be computed"
@@ -269,5 +270,5 @@ def check_versions(target: Target) -> None:
 
 
 def shown_by(target: Target) -> dict[str, list[int]]:
-    """What the sinks show, without the versions."""
+    """The messages that the sinks show, without the versions."""
     return {id: [row % OF_A_VERSION for row in rows] for id, (_, rows) in target.shown().items()}

@@ -16,13 +16,13 @@ from drivetrain.runtime.channel.files import ChannelFiles
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed here."""
 
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.truncate"}
 _watch: Callable[[str], None] | None = None
-"""Called with the path before a file is changed; None: nobody watches."""
+"""Called with the path before a file is changed; None: there is no watcher."""
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
@@ -33,7 +33,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 
 
 class _Auditing:
-    """Python tells a hook of every change to files, and there is no way to take a hook back."""
+    """Python calls an audit hook before every change to files; a hook cannot be removed."""
 
     is_on = False
 
@@ -62,13 +62,13 @@ def watching(watch: Callable[[str], None]) -> Iterator[None]:
 
 
 class Target:
-    """Where the sinks publish, together: one file, replaced in one step."""
+    """The target in which the sinks publish together: one file, replaced in one step."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def shown(self) -> dict[str, tuple[int, list[int]]]:
-        """By sink the last batch that is shown, and all rows."""
+        """By sink, the last batch that is shown, and all rows."""
         with contextlib.suppress(FileNotFoundError):
             told = json.loads((self.directory / "shown.json").read_text())
             return {id: (last, rows) for id, (last, rows) in told.items()}
@@ -93,7 +93,7 @@ class StandInSink:
         self.waiting.mkdir(exist_ok=True)
 
     def validate(self) -> None:
-        """It can always be written."""
+        """Does nothing: it can always be written."""
 
     check_fresh = fresh = validate
 

@@ -38,17 +38,17 @@ CARRIED = StructType([StructField("v", LongType()), StructField("__ts", Timestam
 SEGMENT = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
 APART_MS = 50
 PARTITIONS = 2
-"""Of a state, before it is divided anew."""
+"""The number of partitions of a state before it is divided again."""
 DISORDER_MS = 300
-"""By how much messages are out of order, and what applications declare."""
+"""By how much messages are out of order; applications declare this disorder."""
 
 
 OF_A_VERSION = 1_000_000
-"""What sinks show is marked with the change that its branches are of, times that."""
+"""Each row that sinks show is marked with the change of its branches, times this number."""
 
 
 def change_in(texts: Iterable[str]) -> int:
-    """How often the user had changed the file whose processors have these texts; 0 if none says so."""
+    """The number of changes that these texts of processors name; 0 if none does."""
     return max((int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")), default=0)
 
 
@@ -63,7 +63,7 @@ def time_of_ms(value: int) -> int:
 
 
 class StandInSource(OpenedSource):
-    """The messages `first`, `first` + 1, …, `count` of them; `draw` says how many a batch may take."""
+    """The messages `first`, `first` + 1, …, `count` of them; `draw` returns how many a batch may take."""
 
     bounded = True
 
@@ -85,7 +85,7 @@ class StandInSource(OpenedSource):
 
 
 class SourceReader:
-    """What Spark's reader of the source would do."""
+    """Stands for Spark's reader of the source."""
 
     def __init__(self, source: StandInSource) -> None:
         self.source = source
@@ -100,7 +100,7 @@ class SourceReader:
         return [self.source.first + n for n in range(start["n"], end["n"])]
 
     def commit(self, _end: dict[str, int]) -> None:
-        """Nothing is kept."""
+        """Does nothing: nothing is kept."""
 
 
 class LogReader(ChannelReader):
@@ -117,7 +117,7 @@ class LogReader(ChannelReader):
 
 
 def trunk_of(plan: Plan, fragment: Fragment) -> tuple[int, ...]:
-    """How often the user had changed the file that the trunk of a fragment is of, of each of its sources."""
+    """For each source of a fragment, the number of the change that its trunk was compiled from."""
     sources = (plan.graph.nodes[id].operation.stream_source for id in fragment.processors)
     return tuple(source.rows - 1 for source in sources if isinstance(source, Generator))
 
@@ -138,7 +138,7 @@ class StandInFrame:
 
 
 class StandInFrames:
-    """What the branches make of a batch: what the trunk gave."""
+    """The results of the branches for a batch: the messages of the trunk, unchanged."""
 
     def __init__(self, branches: StandInBranches, batch: Batch) -> None:
         assert batch.df.trunk == branches.trunk, "the trunk is of another version than the branches"
@@ -149,7 +149,7 @@ class StandInFrames:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """Does nothing: no frames are held."""
 
     has_letters = False
 
@@ -165,7 +165,7 @@ class StandInFrames:
         return [row + OF_A_VERSION * self.branches.change_for(row) for row in rows]
 
     def log(self, _node: object) -> None:
-        """Nobody reads it."""
+        """Does nothing: no test reads the log."""
 
     def segments(self, _channel: object, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
         self.compute_all()
@@ -183,7 +183,7 @@ class StandInFrames:
         return False
 
     def add_counts(self, _counts: object) -> None:
-        """Only what the new one of two versions got is observed."""
+        """Note the first batch in which the new one of two versions got a message; nothing is counted."""
         own = self.branches
         has_new = any(time_of_ms(row) >= own.at_ms for row in self.batch.df.rows)
         if own.before is not None and own.first_new is None and has_new:
@@ -197,8 +197,8 @@ class StandInFrames:
 class StandInBranches:
     """The branches of a fragment; `timing` are its processors that assign event time.
 
-    `change` is how often the user had changed them. With `before` they are of two versions, and those of that
-    one get the messages before `at_ms`.
+    `change` is the number of the user's change. With `before` they are the branches of two versions, and
+    the earlier ones get the messages before `at_ms`.
     """
 
     def __init__(
@@ -246,8 +246,8 @@ class StandInBranches:
 class StandInEngine:
     """Runs the fragments of one process; `source` opens a source by its processor's id.
 
-    `draw(n)` gives a number below n; `is_blocked` says whether the batch of a directory must wait for room;
-    `while_compiling` is what others do while a fragment is compiled.
+    `draw(n)` returns a number below n; `is_blocked` returns whether the batch of a directory must wait for
+    space; `while_compiling` lets other parts run while a fragment is compiled.
     """
 
     spark: Any = SimpleNamespace(conf={})
@@ -331,7 +331,7 @@ class StandInEngine:
 
 
 class StandInQuery:
-    """A query that does nothing by itself: `step` takes it a little further."""
+    """A query that does nothing on its own: `step` advances it."""
 
     of_spark = None
     serial = itertools.count()
@@ -468,7 +468,7 @@ class StandInQuery:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file as Spark does: aside, then renamed."""
+    """Write a file as Spark does: under a temporary name, then renamed."""
     aside = path.with_name(f".{path.name}.aside.tmp")
     aside.write_text(text)
     os.rename(aside, path)

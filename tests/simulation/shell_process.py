@@ -1,8 +1,9 @@
 """One life of a process that runs an application embedded, without threads: all parts take turns.
 
-What runs is real: `prepare`, the embedded loop, drivers, recovery and repair, participation, coordinator,
-clock, flow control, channels and snapshots. The engine is that of `shell_engine`. `Process.step` draws whose
-turn it is; at a crash point others may take theirs in the middle of a batch.
+These parts are real: `prepare`, the embedded loop, drivers, recovery and repair, participation,
+coordinator, clock, flow control, channels and snapshots. The engine is that of `shell_engine`.
+`Process.step` draws which part takes the next turn; at a crash point other parts may take turns in the
+middle of a batch.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ REFUSALS = (
     "a fragment starts or leaves with the next batch, not at an event time",
 )
 MOST_RESTORES = 5
-"""Of one life: damage is done between lives, and rarely while one goes on."""
+"""The most restores in one life: damage is done between lives, and rarely during one."""
 
 
 def has_more(version: GraphVersion) -> bool:
@@ -67,7 +68,7 @@ def has_more(version: GraphVersion) -> bool:
 
 
 def has_more_now(application: Application) -> bool:
-    """Whether an application has it."""
+    """Whether an application has the fragment that comes and goes."""
     return "more" in application.graph().nodes
 
 
@@ -119,7 +120,7 @@ class SteppedPart:
 
 
 class SteppedRecovery:
-    """A recovery that goes on when it is its turn."""
+    """A recovery that continues when it is its turn."""
 
     def __init__(self, steps: Steps[FragmentQuery]) -> None:
         self.steps = steps
@@ -174,7 +175,7 @@ class SteppedReading:
 
 
 class Listener(QuietListener):
-    """Asks to stop when the world wants it."""
+    """Requests a stop when the world wants one."""
 
     def __init__(self) -> None:
         self.stops = False
@@ -277,7 +278,7 @@ class Process:
         return False
 
     def step(self) -> RunOutcome | None:
-        """Whose turn it is does a little."""
+        """Let the part whose turn it is take one step."""
         world = self.world
         if world.random.random() < 0.0005:
             world.harm()
@@ -291,7 +292,7 @@ class Process:
             self.scale()
         number = self.loop.changes.state.number
         if number and world.deaths is None and world.random.random() < 0.001:
-            with contextlib.suppress(UserError):  # it is over
+            with contextlib.suppress(UserError):  # the trial is over
                 self.loop.changes.give_up(number)
         world.now_s += world.random.choice((0.001, 0.01, 0.05))
         queries = [query.step for query in self.engine.queries if query.is_active]
@@ -308,7 +309,8 @@ class Process:
         return outcome if isinstance(outcome, RunOutcome) else None
 
     def scale(self) -> None:
-        """The user scales a fragment; here each can be, as none has a state that could be too small."""
+        """Let the user scale a fragment; every fragment can be scaled here, as if its state were large
+        enough."""
         world, scaling = self.world, self.loop.changes.scaling
         driver = world.random.choice(list(self.loop.drivers.values()))
         before = state_partitions(driver.query.checkpoint)
@@ -323,7 +325,7 @@ class Process:
             world.scaled += 1
 
     def change(self) -> None:
-        """The user changes the file, and updates the application that runs."""
+        """Let the user change the file, and update the running application."""
         world, changes = self.world, self.loop.changes
         world.changes_left -= 1
         world.changes += 1
@@ -364,7 +366,7 @@ class Process:
         return outcome
 
     def check_versions(self) -> None:
-        """The version that a query names is the one that its branches were compiled with."""
+        """Check that the version that a query names is the one that its branches were compiled with."""
         for driver in self.loop.drivers.values():
             versions = driver.query.versions
             if versions is not None:
@@ -388,10 +390,10 @@ class Process:
             self.is_recovering = False
 
     def while_compiling(self) -> None:
-        """A recovery compiles in a thread of its own: the loop goes on meanwhile.
+        """A recovery compiles in a thread of its own, and the loop continues meanwhile.
 
-        What the loop compiles itself keeps it from going on. It does not stop now, which would wait for the
-        recovery: here that goes on only when `look` returns.
+        Compilations by the loop itself block it. The loop does not stop now, because it would wait for the
+        recovery, which continues here only when `look` returns.
         """
         if self.is_recovering and self.world.random.random() < 0.5:
             self.is_recovering = False
@@ -408,7 +410,7 @@ class Process:
         self.actors.pass_time(self.world.random.choice((0.01, 0.05, 0.3)))
 
     def reached(self, point: CrashPoint) -> None:
-        """At a point between two effects: the process may end here, or others may have their turn."""
+        """Called at a point between two effects: the process may end here, or other parts may take turns."""
         world = self.world
         if world.is_dead:
             raise Killed
@@ -436,7 +438,7 @@ class Process:
         self.actors.loop.close()
 
     def release(self) -> None:
-        """What the kernel does for a process that has ended."""
+        """Do what the kernel does when a process has ended."""
         for work in (*self.recoveries, *self.readings):
             with contextlib.suppress(Killed):
                 work.steps.close()

@@ -1,9 +1,9 @@
 """An application run embedded, again and again, whose process is killed between any two of its effects.
 
 The state directory and the target of the sinks survive a kill. A kill is an exception that nothing catches
-for good: from then on the process cannot change a file any more. Between two lives, and in them, the disk may
-lose segments and entries that were not read yet, and what Spark keeps of a fragment. The wall clock is set
-forward and back.
+for good: from then on the process cannot change a file any more. Between two lives, and during them, the
+disk may lose segments and entries that were not read yet, and Spark's checkpoint of a fragment. The wall
+clock is set forward and back.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ STEPS = 60_000
 class World:
     """One application with its disk, from the first start of its process to its end.
 
-    With `deaths` the process dies when it comes to each of these points, one after the other, and nothing
-    else befalls it. One that is growing gets a fragment by some of its changes, and loses it by others. The
-    checkpoints of one that is copied are in a store, too, and its state directory may be lost.
+    With `deaths` the process dies when it reaches each of these points, one after the other, and there are
+    no other faults. With `is_growing` the application gets a fragment by some of its changes, and loses it
+    by others. With `is_copied` its checkpoints are in a store, too, and its state directory may be lost.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class World:
         if is_copied:
             self.changes_left = 0  # the versions would be lost with the directory, but not the user's file
         self.rolled_back: set[int] = set()
-        """The changes of which some version was rolled back."""
+        """The changes of versions that were rolled back."""
         self.changes = 0
         self.kills = self.harms = self.restores = self.stops = 0
         self.published_midway = 0
@@ -98,7 +98,7 @@ class World:
         """How often the rows of a version were compared with the time of its handover."""
         self.drawn = DrawnApplication(self.random, is_growing=is_growing, has_history=has_history)
         self.histories = 0
-        """How many changes asked for the messages that were before."""
+        """How many changes asked for earlier messages."""
         self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
         mode = "on" if is_copied else mode
@@ -118,7 +118,7 @@ class World:
         )
         self.are_made = mode == "on"
         self.file = self.application
-        """What the user has in the application's file."""
+        """The number of the change in the user's file of the application."""
         self.clock_ms = -(10**18)
 
     @staticmethod
@@ -131,7 +131,7 @@ class World:
     # -- what happens to it --------------------------------------------------------------------------
 
     def before_change(self, path: str) -> None:
-        """A file is to be changed: the process may end here; one that has ended changes nothing."""
+        """Called before a file is changed: the process may end here; one that has ended changes nothing."""
         if not self.is_up or not path.startswith(str(self.directory)):
             return
         if self.is_dead:
@@ -139,7 +139,7 @@ class World:
         self.may_die(self.risk)
 
     def at_request(self, _what: str, _path: str) -> None:
-        """A request to the store is sent, or was done: the process may end here."""
+        """Called before and after a request to the store: the process may end here."""
         if self.is_up:
             if self.is_dead:
                 raise Killed
@@ -224,7 +224,8 @@ class World:
 
 
 def check_handovers(state: Path, target: Target, drawn: DrawnApplication) -> int:
-    """The versions of a handover show the messages of their spans alone; how often that was looked at."""
+    """Check that the versions of a handover show only messages of their spans; returns how many were
+    checked."""
     stored = GraphVersions(state)
     records = {number: stored.version(number) for number in stored.numbers()}
     shown = {id: rows for id, (_, rows) in target.shown().items()}
@@ -251,9 +252,9 @@ def check_handovers(state: Path, target: Target, drawn: DrawnApplication) -> int
 
 
 def check_gone(state: Path) -> None:
-    """Nothing is left of a fragment that has left.
+    """Check that nothing remains of a fragment that has left.
 
-    Of one whose change was never recorded its empty place may be there: the next one takes it over.
+    The empty place of one whose change was never recorded may remain: the next fragment takes it over.
     """
     in_force = GraphVersions(state).in_force()
     assert in_force is not None
@@ -264,7 +265,7 @@ def check_gone(state: Path) -> None:
 
 
 def mark_of(version: GraphVersion, fragment: str) -> int:
-    """The change that the branches of a fragment are of, in a version."""
+    """The number of the change from which a fragment's branches in a version come."""
     return change_in(version.processors[id].described for id in version.fragments[fragment].branches)
 
 
@@ -295,7 +296,8 @@ def run_world(
     scalings: int = 0,
     is_copied: bool = False,
 ) -> World:
-    """Run an application to its end, however often its process is killed on the way; raises what is wrong."""
+    """Run an application to its end, however often its process is killed on the way; raises an error for a
+    violation."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
         world = World(
@@ -317,7 +319,7 @@ def run_world(
 
 
 def change_of(version: GraphVersion) -> int:
-    """How often the user had changed the file that a version is of."""
+    """The number of the change in the file from which a version was made."""
     return change_in(record.described for record in version.processors.values())
 
 
@@ -331,7 +333,7 @@ def run_life(world: World) -> RunOutcome | None:
     except Killed:
         outcome = None
     except OperatorError:
-        # Of a version that was run, not updated, there is nothing to go back to: the user corrects the file.
+        # A version that was run, not updated to, has nothing to go back to: the user corrects the file.
         in_force = process.rundir.versions.in_force()
         assert in_force is not None
         # A batch that a crash interrupted runs with its own version, which may be one that was on trial then.

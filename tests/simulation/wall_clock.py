@@ -13,7 +13,7 @@ from random import Random
 
 STEP_S = 3_600.0
 LIKELY = 0.05
-"""How likely it is that the clock was set since it was last read."""
+"""The probability that the clock was set since it was last read."""
 
 
 class WallClock:
@@ -32,5 +32,5 @@ class WallClock:
         return self._monotonic_s() + self._ahead_s
 
     def time_ns(self) -> int:
-        """The same in nanoseconds."""
+        """Nanoseconds since 1970."""
         return int(self() * 1e9)

@@ -56,7 +56,7 @@ async def connect(node: Node, system: str) -> ActorSystem:
 
 
 class ScriptedMaster(Actor):
-    """Believes what the scenario wrote down for it; leads when that is itself."""
+    """Believes in the leader that the scenario gives it; leads when that is itself."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -90,7 +90,7 @@ class ScriptedMaster(Actor):
 
 
 class FakeLauncher:
-    """Launches nothing: a process begins after a while, and ends when it is stopped or when it likes."""
+    """Launches nothing: a process begins after a while, and ends when it is stopped or at random."""
 
     def __init__(self, world: World, node: Node) -> None:
         self.world, self.node = world, node
@@ -172,7 +172,7 @@ class World:
         await self.box.start(self._serve_worker)
 
     def elect(self, leader: str, told: tuple[str, ...] = ("m1", "m2", "m3")) -> None:
-        """A new term begins; the masters that are not `told` believe what they believed."""
+        """Begin a new term; masters that are not in `told` keep believing in the former leader."""
         self.term += 1
         for name in {leader, *told}:
             self.belief[name] = (self.term, leader)
@@ -215,7 +215,8 @@ class World:
         )
 
     def is_known_to(self, leader: str) -> bool:
-        """Whether this master has the present worker, with what it holds now, and the worker knows."""
+        """Whether this master has registered the current worker with the launches that it holds now, and
+        the worker knows it."""
         worker = self.worker
         if worker is None or not worker.is_registered or self.launcher is None:
             return False

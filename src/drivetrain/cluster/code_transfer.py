@@ -70,13 +70,13 @@ async def upload(ask: AskLeader, archive: Archive) -> None:
     while not stored.complete:
         offset = stored.stored_bytes
         if not 0 <= offset <= size:
-            raise _nowhere(archive.sha256, f"{offset} of {size} bytes stored")
+            raise _no_progress(archive.sha256, f"{offset} of {size} bytes stored")
         chunk = archive.data[offset : offset + CHUNK_BYTES]
         stored = await ask(PutCode(archive.sha256, offset, size, chunk), CodeStored)
         if stored.stored_bytes <= furthest and not stored.complete:
             setbacks += 1
             if setbacks > _MOST_SETBACKS + size // CHUNK_BYTES:
-                raise _nowhere(archive.sha256, f"{stored.stored_bytes} of {size} bytes, again and again")
+                raise _no_progress(archive.sha256, f"{stored.stored_bytes} of {size} bytes, again and again")
         furthest = max(furthest, stored.stored_bytes)
 
 
@@ -99,7 +99,7 @@ async def fetch(
     while True:
         chunk = await _chunk(search, GetCode(sha256, offset), end_s)
         if chunk.offset != offset or (not chunk.data and offset < chunk.size_bytes):
-            raise _nowhere(sha256, f"a chunk at {chunk.offset} of {len(chunk.data)} bytes")
+            raise _no_progress(sha256, f"a chunk at {chunk.offset} of {len(chunk.data)} bytes")
         if chunk.data:
             await blocking(cache.append, sha256, chunk.data)
         offset += len(chunk.data)
@@ -142,7 +142,7 @@ def _places(search: LeaderSearch) -> list[str]:
     return places
 
 
-def _nowhere(sha256: str, got: str) -> PeerViolationError:
+def _no_progress(sha256: str, got: str) -> PeerViolationError:
     return PeerViolationError(
         "the transfer of an application's code makes no progress",
         where=sha256,

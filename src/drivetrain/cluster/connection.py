@@ -72,7 +72,7 @@ def remote_settings(
 ) -> RemoteSettings:
     """The settings for `attach_remote`, to listen on `port` of `cluster.host` or `cluster.bind-host`.
 
-    Port 0 means a free one of `cluster.ports`; clients take any, as nobody connects to them first.
+    Port 0 means a free one of `cluster.ports`; clients take any, as no process connects to them first.
     `system` is the name of the actor system (see `access.system_names`). `environ` None means the process's
     environment. Raises ConfigError and InsecureBindError.
     """

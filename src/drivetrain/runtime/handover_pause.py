@@ -6,8 +6,8 @@ and each of these, and the application master, may die or freeze between any two
 
 Design: one file in the state directory pauses these fragments; it names the proposed version. While it is
 there and the version is not recorded, no attempt of them begins a batch: attempts read it when they start,
-and when they are asked to look at the versions. Only the newest application master writes or removes it, in
-the section in which it records versions.
+and when they are asked to look at the versions. Only the newest application master writes or removes it,
+under the same lock as it records versions.
 
 What if we die here: the pause stays until the next application master begins, which removes it first.
 

@@ -13,7 +13,7 @@ ends. An executor of the predecessor that is late does not prepare the applicati
 
 Invariants:
 
-1. After `begin` nobody is in `while_prepared_by`, or enters it, before `note`; then only that preparer.
+1. After `begin` no process is in `while_prepared_by`, or enters it, before `note`; then only that preparer.
 2. The preparers of one application have ascending epochs.
 
 Called by `run_directory`; application masters reach it from there.

@@ -1,7 +1,7 @@
 """The scalings of an application that are done, kept in its state directory.
 
 Problem: users want to see when a state was divided into another number of partitions, by whom, and how long
-that took. The state itself says only how many there are.
+that took. The state itself shows only how many there are.
 
 Design: a file of the last ones. Nothing depends on it.
 

@@ -29,7 +29,7 @@ class SubscriptionNote(msgspec.Struct, frozen=True):
     """A subscription to the stream `stream` of the application `app_id`, whose state directory is `home`.
 
     `id` is the processor of the subscription there, `key` distinguishes it from earlier ones of the same
-    reader; `channel` is the place of its channel, and `schema` is Spark's, as JSON, of the messages.
+    reader; `channel` is the place of its channel, and `schema` is Spark's schema of the messages, as JSON.
     `writers` may write in its state directory.
     """
 

@@ -12,8 +12,8 @@ Invariants:
 1. A listing of a directory shows a published file complete or not at all.
 2. When a function here returns, the file survives a crash of the machine (as far as the disk is honest).
 3. A full disk raises `DiskFullError`, and nothing was published.
-4. In an object store `publish_file` never changes a file that is there: what has the name was published by
-   an earlier try.
+4. In an object store `publish_file` never changes a file that is there: a file of that name was published
+   by an earlier try.
 
 Called by the file log and by the file sink.
 """

@@ -1,4 +1,4 @@
-"""Real processes for tests of the remote layer: a child that serves, and who starts and signals it.
+"""Real processes for tests of the remote layer: a child that serves, and functions that start and signal it.
 
 The child serves an echo until its standard input closes.
 """
@@ -60,7 +60,7 @@ class Counted(Message, frozen=True, tag="processes.counted"):
 
 
 class Echo(Actor):
-    """Answers pings and counts counts."""
+    """Answers `Ping`, and counts the `Count` messages that it gets."""
 
     def pre_start(self) -> None:
         self.received = 0
@@ -82,7 +82,7 @@ class Echo(Actor):
 
 
 class Watcher(Actor):
-    """Watches one actor and keeps what it is told."""
+    """Watches one actor and keeps the messages that it gets."""
 
     def __init__(self, target: ActorRef) -> None:
         self.target = target
@@ -97,7 +97,7 @@ class Watcher(Actor):
 
 
 def settings_of(options: dict[str, Any]) -> RemoteSettings:
-    """The settings that the options say, on top of fast ones."""
+    """Fast settings, changed by these options."""
     tls = options.pop("tls", None)
     return RemoteSettings(**{**FAST, **options}, tls=None if tls is None else TlsSettings(*map(Path, tls)))
 
@@ -121,7 +121,7 @@ class Child:
 
     @property
     def log_lines(self) -> list[str]:
-        """What it has logged at level WARNING or above."""
+        """Its log lines of level WARNING or above."""
         return self._log.read_text().splitlines()
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -169,7 +169,7 @@ async def system(name: str = "parent", **options: Any) -> AsyncIterator[ActorSys
 
 
 async def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
-    """Wait for a condition on real time."""
+    """Wait for a condition, in real time."""
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
@@ -178,7 +178,7 @@ async def wait_until(condition: Callable[[], object], what: str, timeout_s: floa
 
 
 def watcher_of(system: ActorSystem, target: ActorRef) -> Watcher:
-    """Start a watcher; the actor itself is returned, for what it was told."""
+    """Start a watcher; returns the actor itself, whose messages a test can read."""
     watcher = Watcher(target)
     system.spawn(lambda: watcher)
     return watcher

@@ -33,7 +33,7 @@ class Total(KeyedTask[Any, tuple[int, int]]):
 
 
 def chained(directory: Path | str) -> Application:
-    """Messages are counted by key and hour, the counts by half a day behind a channel; and summed by key."""
+    """Messages are counted by key and hour, the counts by half a day after a channel; and summed by key."""
     place = Path(directory)
     app = Application("chained")
     read = app.read(sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read")

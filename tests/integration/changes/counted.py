@@ -1,4 +1,4 @@
-"""An application whose state is behind code: a trunk that says which version of it a message went through."""
+"""An application with a function before its state: the trunk marks each message with its version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drivetrain import Application, agg, col, sinks, sources, windows
 OF_A_WINDOW = 4
 """Messages in two hours."""
 DROPPED = 3
-"""The messages that a version with a filter drops: one in so many."""
+"""A version with a filter drops one message in so many."""
 PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -77,14 +77,14 @@ def program(directory: Path, version: int) -> Path:
 
 
 def shown(directory: Path) -> dict[int, tuple[int, int]]:
-    """The count of each window, and the newest version that took part in it; each window is shown once."""
+    """The count of each window, and the newest version that contributed to it; each window is shown once."""
     found = {row["last"] // OF_A_WINDOW: (row["n"], row["newest"]) for row in rows(directory / "pairs")}
     assert len(found) == len(rows(directory / "pairs")), "a window is shown twice"
     return found
 
 
 def modelled(until: dict[int, int], clean: set[int], messages: int) -> dict[int, tuple[int, int]]:
-    """What the windows show that have ended, if each version took the messages below `until[version]`.
+    """The results of the windows that have ended, if each version took the messages below `until[version]`.
 
     The versions of `clean` drop some.
     """

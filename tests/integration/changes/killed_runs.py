@@ -1,4 +1,4 @@
-"""An application in a process of its own that dies at a point, and a change that it may die in."""
+"""An application in a process of its own that dies at a crash point, and a change during which it may die."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from drivetrain.spark.prepare.graph_code import graph_as_code
 def run_killed_at(
     file: Path, directory: Path, point: CrashPoint, *options: str, times: int = 1
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the application of a file; after the block it has to die when it comes to a point, so often.
+    """Run the application of a file; after the block it must die when it reaches `point` for the `times`-th
+    time.
 
     `options` are further words of the command.
     """
@@ -45,7 +46,7 @@ def run_killed_at(
         yield process
         assert process.wait(400) == -signal.SIGKILL
     finally:
-        # Its Java, too, which plans a batch, with messages that come later, before it ends itself.
+        # Also its Java process, which would plan a batch with later messages before it ends on its own.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,7 +1,7 @@
 """Random versions of an application, random changes between them, and a model of what must be shown.
 
-Every fragment marks its messages with the version of its own code, so what the sinks show says which messages
-each version took: its span. The model applies each version to the messages of its span, and nothing else.
+Every fragment marks its messages with the version of its own code, so the sinks show which messages each
+version took: its span. The model applies each version to the messages of its span, and nothing else.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def next_of(drawn: Drawn, code: int, random: Random) -> Drawn:
             case _:
                 marks: dict[str, Any] = {kind: code}
                 changed = dataclasses.replace(changed, **marks)
-    if changed.fails:  # nothing else is new in it: what new sinks show is not the question here
+    if changed.fails:  # nothing else is new in it: results of new sinks are not tested here
         changed = dataclasses.replace(drawn, fails=True, read=code)
     return changed
 
@@ -101,7 +101,7 @@ def drawn_app(directory: Path | str, drawn: Drawn) -> Application:
 
 
 def marks_in(place: Path) -> dict[int, int]:
-    """The version that each message went through, of a sink that shows all; each is shown once."""
+    """The version that each message went through, from a sink that shows all; each is shown once."""
     found = [row["mark"] for row in rows(place)]
     assert len({mark // 100 for mark in found}) == len(found), f"a message is shown twice in {place.name}"
     return {mark // 100: mark % 100 for mark in sorted(found)}
@@ -118,14 +118,15 @@ def check_order(taken: dict[int, int], codes: list[int], what: str) -> None:
 
 @dataclass
 class Model:
-    """What has to be shown in `place`, if `messages` were fed and `versions` were in force, in that order."""
+    """What must be shown in `place`, if `messages` were fed and `versions` were in force, in that order."""
 
     place: Path
     versions: list[Drawn]
     messages: int
 
     def is_complete(self) -> bool:
-        """Whether everything is shown, as it has to be; raises AssertionError for what must never be."""
+        """Whether everything that must be shown is shown; raises AssertionError for what must never be
+        shown."""
         read, hop = marks_in(self.place / "marked"), marks_in(self.place / "hopped")
         check_order(read, [drawn.read for drawn in self.versions], "read")
         check_order(hop, [drawn.hop for drawn in self.versions], "hop")
@@ -158,7 +159,7 @@ class Model:
         return found == wanted
 
     def _spans(self, which: int, read: dict[int, int], by_code: dict[int, Drawn]) -> list[tuple[int, int]]:
-        """The messages, from and to, of each time that the window was there."""
+        """The spans of messages during which the window existed."""
         spans: list[tuple[int, int]] = []
         first: int | None = None
         for n in range(self.messages):

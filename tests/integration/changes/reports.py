@@ -15,7 +15,8 @@ app = report({directory!r}, drop_after={drop_after!r})
 
 
 def report(directory: Path | str, *, drop_after: str | None = None) -> Application:
-    """The marked messages of the shop as they are, and its hours by four hours, by the clock of the shop."""
+    """The marked messages of the shop as they are, and its hourly counts summed by four hours, on the
+    shop's clock."""
     place = Path(directory)
     app = Application("report")
     marks = app.read(sources.application("shop", "mark", drop_after=drop_after), name="marks")

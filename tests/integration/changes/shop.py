@@ -1,4 +1,4 @@
-"""An application whose branches say which version of them a message went through, and what is fed to it."""
+"""An application whose branches mark each message with their version, and its input."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Mark:
 def shop(
     directory: Path | str, version: int, *, fails: bool = False, more: bool = False, pairs: bool = False
 ) -> Application:
-    """Messages that are marked, behind a source; and counted by the hour, behind a channel.
+    """Messages that are marked after a source, and counted by the hour after a channel.
 
-    With `pairs` they are counted by two hours, too: in a fragment of its own.
+    With `pairs` they are also counted by two hours, in a fragment of its own.
     """
     place = Path(directory)
     app = Application("shop")
@@ -91,7 +91,7 @@ class Feed:
 
 
 class Stream:
-    """Feeds without a pause, a file at a time, until it is told to stop."""
+    """Feeds without a pause, a file at a time, until it is stopped."""
 
     def __init__(self, feed: Feed, pause_s: float = 0.3) -> None:
         self.feed = feed
@@ -113,20 +113,20 @@ class Stream:
 
 
 def rows(directory: Path) -> list[dict[str, int]]:
-    """What a sink shows as JSON, in no order."""
+    """The rows of a JSON sink, in no order."""
     files = sorted(directory.glob("*.json")) if directory.is_dir() else []
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 def marks(directory: Path) -> dict[int, int]:
-    """By message the version that marked it; each message is shown once."""
+    """The version that marked each message; each message is shown once."""
     found = [row["mark"] for row in rows(directory / "marked")]
     assert len({mark // 100 for mark in found}) == len(found), "a message is shown twice"
     return {mark // 100: mark % 100 for mark in sorted(found)}
 
 
 def wait_until(holds: Callable[[], object], goes_on: Callable[[], bool] = lambda: True) -> None:
-    """Wait until something holds; fails when it does not in five minutes, or `goes_on` says no."""
+    """Wait until `holds()` is true; fails after five minutes, or when `goes_on()` is false."""
     waiting, waited = threading.Event(), 0.0
     while not holds():
         assert goes_on(), "the application has ended"

@@ -1,4 +1,4 @@
-"""An application whose branches say which version a message went through, fed out of order.
+"""An application whose branches mark each message with their version; it is fed out of order.
 
 Some of its messages have no event time yet where its branches begin; others are results of windows.
 """
@@ -23,7 +23,7 @@ APART_MS = 600_000
 HOUR_MS = 3_600_000
 DISORDER = "3 h"
 APART = 15
-"""How many messages may come in any order: two and a half hours of them."""
+"""How many messages may arrive in any order: those of two and a half hours."""
 PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -103,7 +103,7 @@ class Disordered:
             self.sent += chosen
 
     def _drawn(self) -> int:
-        """One of those that wait; the oldest if the others would be too far ahead of it."""
+        """One of the waiting messages; the oldest if the others would be too far ahead of it."""
         oldest = min(self._waiting)
         near = [n for n in self._waiting if n < oldest + APART]
         chosen = self._random.choice(near)
@@ -112,7 +112,7 @@ class Disordered:
 
 
 def check(directory: Path, feed: Disordered, at_ms: int, *, more: bool, less: bool) -> None:
-    """What the sinks show is what each version makes of the messages of its span, and nothing else."""
+    """The sinks show the results of each version for the messages of its span, and nothing else."""
     of = {n: 1 if time_of_ms(n) < at_ms else 2 for n in feed.sent}
     marks = [row["mark"] for row in rows(directory / "marked")]
     assert sorted(marks) == sorted(n * 100 + version for n, version in of.items())

@@ -1,4 +1,4 @@
-"""Messages that are counted by windows whose length changes."""
+"""An application that counts messages by windows whose length changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages with disorder, and waiting for what a query does with them."""
+"""Messages with disorder, and functions that wait for a query's results."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def messages(seed: int, count: int, disorder_ms: int) -> list[tuple[str, int, in
 
 
 def timed(df: DataFrame, timestamp: str = "__ts") -> DataFrame:
-    """With an event time column `at`, on the watermark's scale."""
+    """`df` with an event time column `at`, on the watermark's scale."""
     return event_time(df, "at", timestamp)
 
 
 def ours(bound: str) -> Column:
-    """A bound of a window over `at`, on our scale."""
+    """A bound of a window over `at`, on the scale of timestamps."""
     return F.timestamp_millis(F.unix_millis(bound) - SHIFT_MS).alias(bound.removeprefix("w."))
 
 
 def collected(df: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows, in an order of their own."""
+    """The rows, sorted."""
     return sorted(tuple(row) for row in df.collect())
 
 

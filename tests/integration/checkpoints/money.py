@@ -45,7 +45,7 @@ def settings_of(database: str, transfers: int) -> dict[str, str]:
 
 
 def keys_of(directory: Path) -> dict[str, str]:
-    """The configuration; however slow the machine is, the application goes on in small steps."""
+    """The configuration: small batches, so that the application advances in small steps on any machine."""
     return {
         "state.dir": str(directory / "state"),
         "checkpoint.interval": "300 ms",
@@ -54,7 +54,7 @@ def keys_of(directory: Path) -> dict[str, str]:
 
 
 def run_here(directory: Path, database: str, transfers: int) -> RunOutcome:
-    """Run it to its end in this process, on the Spark that there is."""
+    """Run it to its end in this process, on the existing Spark session."""
     app = load_application(str(TRANSFERS), settings_of(database, transfers))
     return run(app, Config.load(None, {}, keys_of(directory))).outcome
 
@@ -81,12 +81,12 @@ class Run:
 
     @property
     def output(self) -> str:
-        """What it has printed."""
+        """Its output so far."""
         return self._log.read_text()
 
 
 class Reader(threading.Thread):
-    """Reads both tables in one query, all of the time; `wrong` are the answers that must not be."""
+    """Reads both tables in one query, continually; `wrong` collects answers that must not occur."""
 
     def __init__(self, query: Query) -> None:
         super().__init__(daemon=True)
@@ -109,13 +109,13 @@ class Reader(threading.Thread):
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._over.set()
         self.join(60)
 
 
 def of_sqlite(path: Path) -> Query:
-    """Queries of a SQLite file; none as long as the tables are not there."""
+    """Queries of a SQLite file; no rows as long as the tables do not exist."""
 
     def query(statement: str) -> list[Any]:
         try:
@@ -130,7 +130,7 @@ def of_sqlite(path: Path) -> Query:
 
 
 def of_mariadb(server: MariadbServer, database: str) -> Query:
-    """Queries of a MariaDB database, by one connection; none as long as the tables are not there."""
+    """Queries of a MariaDB database, over one connection; no rows as long as the tables do not exist."""
     import pymysql
 
     connection = server.connect(database)
@@ -149,9 +149,9 @@ def of_mariadb(server: MariadbServer, database: str) -> Query:
 
 
 def of_postgresql(dsn: str) -> Query:
-    """Queries of a PostgreSQL database; none as long as the tables are not there.
+    """Queries of a PostgreSQL database; no rows as long as the tables do not exist.
 
-    By one connection: for each PostgreSQL starts a process.
+    Over one connection: PostgreSQL starts a process for each.
     """
     import psycopg
 

@@ -1,6 +1,6 @@
 """A leader and a worker in the test's process, that start real application masters and executors.
 
-They answer as the protocol says, so that one part is tested at a time: the processes of an application.
+They answer according to the protocol, so that only one part is tested: the processes of an application.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ class Cluster:
         return process
 
     def logs(self) -> str:
-        """What the processes wrote."""
+        """The output of the processes."""
         return "\n".join(f"--- {p.parent.name}\n{p.read_text()}" for p in self.directory.glob("*/log"))
 
     @property
     def final(self) -> AppMasterReport | None:
-        """The report of the end."""
+        """The report with the application's end; None before."""
         return next((r for r in self.reports if r.state.is_over), None)
 
     def result(self) -> JobStatus:
@@ -108,7 +108,7 @@ class Cluster:
         return msgspec.msgpack.decode(self.final.result, type=JobStatus)
 
     async def wait_over(self) -> JobStatus:
-        """Wait until every process has ended by itself; returns the final status."""
+        """Wait until every process has ended on its own; returns the final status."""
         async with asyncio.timeout(60):
             while any(p.poll() is None for p in self.processes.values()) or self.final is None:
                 assert self.final is not None or self.processes["am"].poll() is None, self.logs()
@@ -116,7 +116,7 @@ class Cluster:
         return self.result()
 
     async def close(self) -> None:
-        """End what is left."""
+        """End all remaining processes."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -133,7 +133,7 @@ class Cluster:
 
 
 class Master(Actor):
-    """Leads."""
+    """A master that leads."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -163,7 +163,7 @@ class Master(Actor):
 
 
 class Worker(Actor):
-    """Starts processes."""
+    """A worker that starts processes."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.name = cluster, name

@@ -1,4 +1,4 @@
-"""Executor processes, started as a worker starts them, and an application master that follows a script."""
+"""Executor processes, started as a worker would, and an application master that follows a script."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EPOCH = 3
 
 
 class ScriptedAppMaster(Actor):
-    """Writes down what executors say; refuses epochs below `EPOCH`, answers everything else."""
+    """Records the messages of executors; refuses epochs below `EPOCH`, answers everything else."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -52,7 +52,7 @@ class ScriptedAppMaster(Actor):
             case FragmentChanged():
                 key = (message.fragment, message.attempt, message.outcome)
                 if key not in self.world.heard:
-                    # Nothing is taken the first time, as it may happen: the executor must ask again.
+                    # Every outcome is refused the first time, as may happen: the executor must ask again.
                     self.world.heard[key] = message
                     self.context.reply(Failure("not-now", "ask again"))
                     return
@@ -182,7 +182,7 @@ class World:
 
 
 def drive(world: World, script: Callable[[World], Awaitable[None]]) -> None:
-    """Run a script with the application master up, and end everything that it started."""
+    """Run a script while the application master runs, and end everything that it started."""
 
     async def run() -> None:
         await world.open()
@@ -195,7 +195,7 @@ def drive(world: World, script: Callable[[World], Awaitable[None]]) -> None:
 
 
 def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """A process and everything that it started, Spark's Java among it."""
+    """A process and everything that it started, including Spark's Java."""
     try:
         top = psutil.Process(process.pid)
         return [top, *top.children(recursive=True)]

@@ -1,8 +1,9 @@
-"""An application that goes on only as far as the test has opened gates, so that it is hit where it shall be.
+"""An application that runs only as far as the test has opened gates, so that faults hit it at known places.
 
-Messages come one per minute of event time, in stages of `STAGE`. A function holds those of stage n until
-there is a file `gates/n`, and notes in `passed/n` that it let one through. At the first message of stage
-`raises_at` it raises, once. Two windows in a row make it two fragments with a channel between them.
+There is one message per minute of event time, in stages of `STAGE` messages. A function holds those of
+stage n until there is a file `gates/n`, and creates `passed/n` when it lets one through. At the first
+message of stage `raises_at` it raises, once. Two windows in a row make it two fragments with a channel
+between them.
 """
 
 import time

@@ -1,6 +1,6 @@
 """The process of a worker whose commands a test chooses; started by `worker_world`.
 
-One argument, JSON: `sets`, configuration by key, and `commands`, what is run by kind.
+Its one argument is JSON: `sets`, configuration by key, and `commands`, the commands by kind of process.
 """
 
 from __future__ import annotations

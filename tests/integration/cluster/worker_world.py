@@ -1,4 +1,4 @@
-"""What tests of a real worker process need: a scripted leader, a worker, programs, a look at processes."""
+"""Helpers for tests of a real worker process: a scripted leader, a worker, programs, a list of processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ launch = wait_for_launch_file()
 
 
 class ScriptedLeader(Actor):
-    """Leads, takes every worker (or refuses with `refusal`), has one archive, and keeps what it is told."""
+    """Leads, accepts every worker (or refuses with `refusal`), has one archive, and keeps the messages it
+    gets."""
 
     def __init__(self, address: str, archive: Archive) -> None:
         self.address, self.archive = address, archive
@@ -93,7 +94,7 @@ class World:
         await self.system.terminate()
 
     def program(self, name: str, text: str) -> str:
-        """The path of a program that a launched process runs; it has read its launch file."""
+        """The path of a program for a launched process: it reads its launch file, and then runs `text`."""
         path = self.tmp_path / f"{name}.py"
         path.write_text(PREAMBLE + text)
         return str(path)
@@ -120,7 +121,7 @@ class World:
         return process
 
     async def registered(self) -> ActorRef:
-        """The worker that has registered last."""
+        """The worker that registered last."""
         await self.until(lambda: self.leader.worker is not None, "a worker registers")
         assert self.leader.worker is not None
         return self.leader.worker
@@ -140,11 +141,11 @@ class World:
         return Launch(**values)  # type: ignore[arg-type]
 
     def of(self, kind: type[M]) -> list[M]:
-        """What the leader was told of this class, oldest first."""
+        """The messages of this class that the leader got, oldest first."""
         return [message for message in self.leader.told if isinstance(message, kind)]
 
     async def told(self, kind: type[M], count: int = 1) -> M:
-        """The `count`-th message of this class, when it has come."""
+        """The `count`-th message of this class, once it has arrived."""
         await self.until(lambda: len(self.of(kind)) >= count, f"{count} times {kind.__name__}")
         return self.of(kind)[count - 1]
 
@@ -173,7 +174,7 @@ class World:
 
     @property
     def held(self) -> tuple[str, ...] | None:
-        """What the worker's last report says it holds."""
+        """The launches that the worker's last report lists."""
         reports = self.of(WorkerReport)
         return tuple(slots.allocation_id for slots in reports[-1].held) if reports else None
 

@@ -1,4 +1,4 @@
-"""Run small applications on the session's Spark and collect what they wrote."""
+"""Runs small applications on the session's Spark and collects their results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Harness:
         listener: Any = None,
         **keys: str,
     ) -> RunResult:
-        """Run to the end."""
+        """Run an application to its end."""
         result = run(
             app,
             self.config(**keys),
@@ -71,7 +71,7 @@ class Harness:
         stream.sink(sinks.parquet(self.out(name)), name=f"to-{name}")
 
     def rows(self, name: str = "out") -> list[dict[str, Any]]:
-        """What a sink has published, sorted by all columns."""
+        """The published rows of a sink, sorted by all columns."""
         directory = self.out(name)
         if not directory.is_dir():
             return []

@@ -67,10 +67,10 @@ class Damager:
         self.done: Counter[str] = Counter()
         self.notices: list[str] = []
         self.channels: dict[str, tuple[ChannelProgress, ...]] = {}
-        """What was told last of each fragment's channels."""
+        """The last reported progress of each fragment's channels."""
 
     def on_event(self, event: ProgressEvent) -> None:
-        """Damage what the subscribers have not come to."""
+        """Damage entries that the subscribers have not reached."""
         if isinstance(event, NoticeGiven):
             self.notices.append(event.text)
         if isinstance(event, FragmentProgressed):
@@ -90,5 +90,5 @@ class Damager:
             self._next[id] = number + 2
 
     def stop_requested(self) -> bool:
-        """Never."""
+        """Whether to stop: never."""
         return False

@@ -4,8 +4,8 @@ Its jars (broker.jars, pinned) are fetched once into the user's cache. A broker 
 the process that started it, whatever kills that. By hand: scripts/kafka.sh start | stop | status | fetch |
 topic.
 
-What a broker needs lies in one directory: `server.properties`, `data`, `log.txt`, and `pid` when it was
-started by hand. So one that was killed is started again on the same port with the same data.
+A broker's files are in one directory: `server.properties`, `data`, `log.txt`, and `pid` when it was started
+by hand. So a killed broker is started again on the same port with the same data.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def broker_jars() -> list[Path]:
 class Broker:
     """One broker in `directory`: a new one, or the one that ran there before. A context manager.
 
-    `settings` are further lines of server.properties, and `protocols` further ways in (SASL_SSL, …), each
-    with a port of its own, in `addresses`; both are taken when the directory is new.
+    `settings` are further lines of server.properties, and `protocols` further listeners (SASL_SSL, …), each
+    with a port of its own, in `addresses`; both are used only when the directory is new.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class Broker:
             "transaction.state.log.num.partitions": "1",
             "share.coordinator.state.topic.replication.factor": "1",
             "log.cleaner.dedupe.buffer.size": "4194304",
-            # Quick where a real one has patience.
+            # Shorter delays than in a real broker.
             "group.initial.rebalance.delay.ms": "0",
             "broker.session.timeout.ms": "2000",
             "broker.heartbeat.interval.ms": "500",
             "log.segment.delete.delay.ms": "100",
             "log.retention.check.interval.ms": "500",
-            # As the tests want it.
+            # For the tests.
             "auto.create.topics.enable": "false",
             "log.retention.ms": "-1",  # their timestamps are of years ago
             "message.max.bytes": str(16 * 2**20),
@@ -124,7 +124,7 @@ class Broker:
             raise RuntimeError(f"{arguments[0]} failed:\n{done.stdout}{done.stderr}")
 
     def start(self, *, outlive: bool = False) -> Broker:
-        """Start it, and wait until it answers. With `outlive` it goes on when this process ends."""
+        """Start it, and wait until it answers. With `outlive` it keeps running when this process ends."""
         with (self.directory / "log.txt").open("ab") as log:
             command = _command("kafka.Kafka", str(self._properties))
             self._process = subprocess.Popen(
@@ -155,11 +155,11 @@ class Broker:
 
     @property
     def pid(self) -> int | None:
-        """The process, while it runs."""
+        """The process id while it runs, else None."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def stop(self) -> None:
-        """End it in order; it keeps its data."""
+        """Shut it down; it keeps its data."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -178,11 +178,11 @@ class Broker:
             self._process.wait(60)
         self._process = None
 
-    # -- what tests ask of it ------------------------------------------------------------------------
+    # -- for tests ------------------------------------------------------------------------
 
     @functools.cached_property
     def admin(self) -> AdminClient:
-        """A client for topics and groups; it says nothing of a broker that is away."""
+        """A client for topics and groups, which logs nothing while the broker is unreachable."""
         quiet = {"log_level": 0, "reconnect.backoff.max.ms": 200}
         return AdminClient({"bootstrap.servers": self.bootstrap, **quiet})
 

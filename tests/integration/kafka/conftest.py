@@ -34,5 +34,5 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name for this test's topic, which it creates as it needs it."""
+    """A name for this test's topic, which the test creates if it needs one."""
     return "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]

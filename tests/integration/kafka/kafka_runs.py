@@ -38,7 +38,7 @@ def send(broker: Broker, topic: str, messages: Iterable[Mapping[str, Any]]) -> N
 
 
 class KafkaRun:
-    """Applications whose state and output are in one directory; what they wrote is `rows`."""
+    """Applications whose state and output are in one directory; `rows` returns what they wrote."""
 
     def __init__(self, broker: Broker, directory: Path) -> None:
         self.broker = broker
@@ -49,7 +49,7 @@ class KafkaRun:
         return sources.kafka(bootstrap=self.broker.bootstrap, topic=topic, **arguments)
 
     def application(self, source: sources.Source) -> Application:
-        """One that writes down what it reads."""
+        """An application that writes the messages of a source to a file sink."""
         app = Application("reader")
         app.read(source).sink(sinks.parquet(self.directory / "out"))
         return app
@@ -60,19 +60,19 @@ class KafkaRun:
         return Config.load(None, {}, {"state.dir": str(self.directory / "state"), **given})
 
     def run(self, app: Application, *, fresh: bool = False, **keys: str) -> RunResult:
-        """Run to the end; raises what went wrong."""
+        """Run an application to its end; raises its error."""
         result = run(app, self.config(**keys), fresh=fresh)
         result.check()
         return result
 
     def read(self, topic: str | None = None, **arguments: Any) -> list[dict[str, Any]]:
-        """What a source has up to an end, which is now unless it is given."""
+        """The messages of a source up to an end, by default the current one."""
         arguments.setdefault("end", "latest")
         self.run(self.application(self.source(topic, **arguments)))
         return self.rows()
 
     def rows(self) -> list[dict[str, Any]]:
-        """What was published, sorted by all columns."""
+        """The published rows, sorted by all columns."""
         directory = self.directory / "out"
         files = [str(p) for p in sorted(directory.glob("*.parquet"))] if directory.is_dir() else []
         table = ds.dataset(files).to_table() if files else pa.table({})
@@ -80,7 +80,8 @@ class KafkaRun:
 
 
 class Running:
-    """An application without end in a thread of its own; leaving the block stops it at a batch's end."""
+    """An application that does not end, in a thread of its own; leaving the block stops it at a batch's
+    end."""
 
     def __init__(self, runs: KafkaRun, app: Application, **keys: str) -> None:
         self._runs = runs
@@ -92,7 +93,7 @@ class Running:
         self.error: BaseException | None = None
 
     def on_event(self, event: object) -> None:
-        """Ignore what happens: tests look at what was written."""
+        """Ignore all events: tests look at the output."""
 
     def stop_requested(self) -> bool:
         """Whether the block was left."""

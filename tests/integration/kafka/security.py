@@ -1,4 +1,4 @@
-"""A broker that asks for a login: its user, certificates made for the occasion, and what clients say."""
+"""A broker that requires a login: its user, certificates made for the tests, and the options of clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _login(mechanism: str, fields: str) -> str:
 
 
 class Secured:
-    """Two further ways in: PLAIN without TLS, and SCRAM with it. Certificates are in `directory`."""
+    """Two further listeners: PLAIN without TLS, and SCRAM with it. Certificates are in `directory`."""
 
     PROTOCOLS: ClassVar = ("SASL_PLAINTEXT", "SASL_SSL")
 
@@ -42,7 +42,7 @@ class Secured:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the broker's server.properties must say."""
+        """The lines that the broker's server.properties needs."""
         plain, scram = "listener.name.sasl_plaintext", "listener.name.sasl_ssl"
         return {
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
@@ -55,13 +55,13 @@ class Secured:
         }
 
     def introduce(self, broker: Broker) -> None:
-        """Tell a running broker who comes by SCRAM."""
+        """Create the SCRAM user in a running broker."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         asked = UserScramCredentialUpsertion(USER, info, SECRET.encode())
         broker.admin.alter_user_scram_credentials([asked])[USER].result(30)
 
     def options(self, protocol: str, password: str = SECRET) -> dict[str, str]:
-        """The options of a client that comes by `protocol`."""
+        """The options of a client that connects by `protocol`."""
         mechanism = "PLAIN" if protocol == "SASL_PLAINTEXT" else "SCRAM-SHA-256"
         jaas = _login(mechanism, f' username="{USER}" password="{password}"')
         options = {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas}

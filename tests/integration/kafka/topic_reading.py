@@ -1,4 +1,4 @@
-"""What is in a topic, read by a client that has nothing to do with Spark."""
+"""Reads the messages of a topic with a client that is independent of Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 
 class Reachable(Protocol):
-    """A broker, whoever started it."""
+    """A running broker."""
 
     @property
     def bootstrap(self) -> str:
@@ -25,10 +25,10 @@ class Reachable(Protocol):
 def messages(
     broker: Reachable, topic: str, *, committed: bool = True, timeout_s: float = 60.0
 ) -> list[Message]:
-    """All messages that are in a topic now, in the order of its partitions.
+    """All current messages of a topic, in the order of its partitions.
 
     `committed` reads as consumers of an exactly-once sink do. Raises `TimeoutError` when the end is not
-    reached, which is so while a transaction is open.
+    reached, for instance while a transaction is open.
     """
     consumer = _consumer(broker, committed=committed)
     try:
@@ -74,7 +74,7 @@ def _consumer(broker: Reachable, *, committed: bool) -> Any:
 
 
 def ends(broker: Reachable, topic: str) -> list[int]:
-    """The end of each partition, with what no reader of committed messages sees yet."""
+    """The end of each partition, including messages that are not committed yet."""
     partitions = broker.admin.list_topics(topic, timeout=10).topics[topic].partitions
     found = broker.admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in partitions})
     return [future.result(10).offset for future in found.values()]

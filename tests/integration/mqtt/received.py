@@ -54,14 +54,14 @@ class Receiving:
         self.threads.stop()
 
     def rows(self) -> list[dict[str, Any]]:
-        """What is stored, in its order."""
+        """The stored rows, in order."""
         return stored_in(self.directory)
 
     def payloads(self) -> list[Any]:
         return [row["payload"] for row in self.rows()]
 
     def wait(self, condition: Callable[[list[Any]], bool], timeout_s: float = 60) -> None:
-        """Wait until the payloads are as they have to be."""
+        """Wait until `condition` holds for the payloads."""
         deadline = time.monotonic() + timeout_s
         while not condition(self.payloads()):
             self.threads.raise_error()
@@ -69,7 +69,7 @@ class Receiving:
             time.sleep(0.02)
 
     def wait_error(self, *others: Receiving, timeout_s: float = 100) -> Exception:
-        """Wait for an error, of this one or another."""
+        """Wait for an error of this one or one of the others."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             try:
@@ -90,7 +90,7 @@ class Receiving:
 
 
 def stored_in(directory: Path) -> list[dict[str, Any]]:
-    """The rows in the store of a directory, in their order."""
+    """The rows in the store of a directory, in order."""
     store = ChannelStore(str(directory / "store"))
     return [
         row

@@ -1,4 +1,4 @@
-"""Runs that are killed come from the tests of changes."""
+"""The helpers for killed runs are those of the tests of changes."""
 
 from __future__ import annotations
 

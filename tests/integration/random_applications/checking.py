@@ -1,4 +1,4 @@
-"""Compares what the sinks of an application hold with what the model says."""
+"""Compares the contents of an application's sinks with those that the model computes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNCHECKED = ("console", "none")
 
 
 def differences(recipe: Recipe, home: Path) -> list[str]:
-    """What is wrong with the sinks of an application that ran in `home`, a line or more for each."""
+    """The errors in the sinks of an application that ran in `home`, one or more lines for each sink."""
     facts, wrong = facts_of(recipe), []
     found = {j: found_rows(recipe, home, j) for j, s in enumerate(recipe.sinks) if s.kind not in UNCHECKED}
     wanted = expected(recipe)
@@ -62,15 +62,15 @@ def _compared(recipe: Recipe, j: int, found: Rows, wanted: Expected, columns: tu
         found, rows = _newest(found, columns, facts), _newest(rows, columns, facts)
     if sink.kind == "kafka" and sink.target.guarantee == "at least once" and recipe.crashes:
         again = Counter({row: times for row, times in found.items() if row in rows})
-        return _told(rows - found, found - again, rows)
-    return _told(rows - found, found - rows, rows)
+        return _difference_text(rows - found, found - again, rows)
+    return _difference_text(rows - found, found - rows, rows)
 
 
 def _between(found: Rows, most: Rows, least: Rows, facts: Any, columns: tuple[str, ...]) -> str:
-    """Whether all that keeps the promise is there, and nothing that is not; late messages may be."""
+    """The difference unless all rows that keep the promise are there, and no others but late messages."""
     if facts.mode == "late":  # never more than those that break the promise
         extra = found - (most - least)
-        return _told(Counter(), extra, most - least)
+        return _difference_text(Counter(), extra, most - least)
     groups = [_by_group(rows, columns, facts) for rows in (least, found, most)]
     wrong = [
         f"  {group}: {groups[1][group]} of {groups[0][group]} to {groups[2][group]}"
@@ -81,7 +81,7 @@ def _between(found: Rows, most: Rows, least: Rows, facts: Any, columns: tuple[st
 
 
 def _by_group(rows: Rows, columns: tuple[str, ...], facts: Any) -> Counter[tuple[Any, ...]]:
-    """The counts of each group: added up, or the largest of those that came one after the other."""
+    """The counts of each group: added up, or the largest of those that followed each other."""
     made: Counter[tuple[Any, ...]] = Counter()
     for row, times in rows.items():
         group = tuple(row[columns.index(c)] for c in group_of(facts) if c in columns)
@@ -91,7 +91,7 @@ def _by_group(rows: Rows, columns: tuple[str, ...], facts: Any) -> Counter[tuple
 
 
 def _without_the_late(recipe: Recipe, wanted: list[Expected], found: dict[int, Rows]) -> list[str]:
-    """A message goes to the window or to `late`: never to both, never to none."""
+    """A message goes either to the window or to `late`, and always to one of them."""
     facts, wrong = facts_of(recipe), []
     for j, sink in enumerate(recipe.sinks):
         step = None if recipe.source_of(sink.stream) else recipe.step(sink.stream)
@@ -146,7 +146,7 @@ def _projected(rows: Rows, known: tuple[str, ...], columns: tuple[str, ...]) -> 
     return made
 
 
-def _told(missing: Rows, extra: Rows, wanted: Rows) -> str:
+def _difference_text(missing: Rows, extra: Rows, wanted: Rows) -> str:
     if not missing and not extra:
         return ""
     lines = [f"  {missing.total()} missing, {extra.total()} too many, of {wanted.total()}"]
@@ -159,7 +159,7 @@ def _told(missing: Rows, extra: Rows, wanted: Rows) -> str:
 
 
 def found_rows(recipe: Recipe, home: Path, j: int) -> Rows:
-    """What sink `j` holds, in the columns that it is compared in."""
+    """The rows of sink `j`, in the columns that are compared."""
     sink, facts = recipe.sinks[j], facts_of(recipe)[recipe.sinks[j].stream]
     wide = ("at", "key", "n", *facts.extras) if facts.timed else ("key", "n", *facts.extras)
     columns = ("key", "n") if sink.is_narrow else wide
@@ -171,7 +171,7 @@ def _read(recipe: Recipe, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
     match sink.kind:
         case "memory":
             return _of_table(collected(f"{home.name}-{j}"))
-        case "batches":  # a batch that came again took the place of itself
+        case "batches":  # a batch that ran again replaced its earlier results
             return [
                 row
                 for file in home.glob(f"taken-{j}-*.parquet")

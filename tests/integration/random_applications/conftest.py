@@ -1,4 +1,4 @@
-"""One broker for the random applications of a process, started when the first of them needs it; and none."""
+"""A broker for the random applications of a process, started when the first one needs it; and a fake one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 class FakeBroker:
-    """Takes what programs send when they are loaded; `topics` holds what was not aborted."""
+    """Takes the messages that programs send when they are loaded; `topics` holds those that were not
+    aborted."""
 
     def __init__(self) -> None:
         self.topics: dict[str, list[Sent]] = {}
@@ -108,7 +109,7 @@ class _FakeProducer:
 
 @pytest.fixture
 def fake_broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
-    """What programs are loaded beside that are not run."""
+    """The broker for programs that are loaded but not run."""
     from .program_kafka import KAFKA
 
     broker = FakeBroker()

@@ -59,7 +59,7 @@ BATCH_POINTS = (
     CrashPoint.AFTER_ENTRY,
     CrashPoint.BEFORE_COMMIT,
 )
-"""Those that a batch passes, where an exception is as good as death."""
+"""The points that a batch passes, at which an exception has the same effect as a killed process."""
 CHECKPOINT_POINTS = (
     CrashPoint.BEFORE_SNAPSHOT,
     CrashPoint.AFTER_SNAPSHOT,
@@ -75,7 +75,8 @@ KILLED_POINTS = (
     CrashPoint.BEFORE_FINISH,
     CrashPoint.AFTER_FINISH,
 )
-"""Those that processes of their own are killed at: a run without changes passes them, and needs no Kafka."""
+"""The points at which separate processes are killed: a run without changes passes them, and needs no Kafka.
+"""
 OF_CHANGES = (
     CrashPoint.BEFORE_VERSION,
     CrashPoint.AFTER_VERSION,
@@ -85,11 +86,11 @@ OF_CHANGES = (
     CrashPoint.CHANNEL_ENDS,
     CrashPoint.FRAGMENT_LEAVES,
 )
-"""Those of changes while an application runs, which no recipe makes."""
+"""The points of changes while an application runs, which no recipe makes."""
 
 
 def recipe_of(seed: int) -> Recipe:
-    """The recipe of a seed, of a size that loops can compute."""
+    """The recipe of a seed, small enough for the model's loops."""
     draw = random.Random(seed)
     while True:
         made = Drawing(seed, draw).drawn()
@@ -130,14 +131,14 @@ def silent_recipe_of(seed: int) -> Recipe:
 
 
 def _death(draw: random.Random) -> tuple[str, int]:
-    """A point, and how often it is passed until a process dies there: each fragment finishes once."""
+    """A point, and at which passage a process dies there: each fragment finishes only once."""
     point = draw.choice(KILLED_POINTS)
     most = 2 if point in (CrashPoint.BEFORE_FINISH, CrashPoint.AFTER_FINISH) else 4
     return point.value, draw.randint(1, most)
 
 
 class Drawing:
-    """One recipe on its way."""
+    """One recipe under construction."""
 
     def __init__(self, seed: int, draw: random.Random) -> None:
         self.draw = draw
@@ -149,7 +150,7 @@ class Drawing:
         self.facts: list[Facts] = facts_of(self.recipe)
 
     def drawn(self) -> Recipe:
-        """The whole of it."""
+        """The complete recipe."""
         for _ in range(self.draw.choice([1, 1, 2, 2, 3, 3, 4, 5])):
             step = self._step()
             if step is not None:
@@ -165,7 +166,7 @@ class Drawing:
         self.facts = facts_of(self.recipe)
 
     def _has_early(self, step: Window) -> bool:
-        """Whether the counts so far of a window are read, too."""
+        """Whether the early counts of a window are read, too."""
         counts = step.kind in ("tumbling", "sliding") and step.how in ("count", "counted")
         return counts and not step.as_sql and not self._is_loose(step)
 
@@ -351,7 +352,7 @@ class Drawing:
         return sink.kind in ("parquet", "csv", "json", "text") and (self.recipe.seed + sink.stream) % 3 == 0
 
     def _server(self, kind: Any, stream: int) -> Any:
-        """Which server stands for any, not drawn, likewise."""
+        """The server for a sink of any kind; not drawn either."""
         kinds = ("postgresql", "mysql", "redis")
         return kinds[(self.recipe.seed + stream) % 3] if kind == "postgresql" else kind
 

@@ -1,8 +1,8 @@
-"""Some sources and sinks of a recipe become Kafka's.
+"""Replaces some sources and sinks of a recipe by Kafka's.
 
-What is drawn here comes from random numbers of its own: the other recipes stay what they are without it. In a
-topic, rows are in 1 to 3 partitions, each with a clock of its own. So rows that came in order may be far
-apart: the partitions are read beside each other.
+This module draws from random numbers of its own, so all other recipes stay as they are. In a
+topic, rows are in 1 to 3 partitions, each with a clock of its own. So rows that were sent in order may
+arrive far apart: the partitions are read side by side.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .program_sources import is_written_in_json
 from .recipe import Facts, Recipe, Row, Sink, Source, Target, Topic, facts_of
 
 SHARE = 0.25
-"""Of how many recipes a source or a sink may become Kafka's."""
+"""The share of recipes whose sources or sinks may become Kafka's."""
 FEW = "6"
-"""Messages of a batch: limited by bytes alone, the whole of a topic would be one batch or two."""
+"""The most messages of a batch: limited only by bytes, a whole topic would be one or two batches."""
 MS = 1_000
 TRANSACTION_POINTS = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 
 
 def with_kafka(recipe: Recipe) -> Recipe:
-    """The recipe with other sources and sinks, or as it is."""
+    """The recipe with Kafka's sources and sinks in some places, or unchanged."""
     draw = random.Random(f"kafka {recipe.seed}")
     if draw.random() >= SHARE:
         return recipe
@@ -41,7 +41,7 @@ def with_kafka(recipe: Recipe) -> Recipe:
 
 
 def in_transactions(recipe: Recipe, draw: random.Random) -> Recipe:
-    """Where a sink publishes in transactions, the first of the crashes may be in one."""
+    """If a sink publishes in transactions, the first crash may be in one."""
     has_one = any(s.kind == "kafka" and s.target.guarantee == "exactly once" for s in recipe.sinks)
     if not has_one or not recipe.crashes or draw.random() < 0.5:
         return recipe
@@ -75,7 +75,8 @@ def _spread(draw: random.Random, source: Source) -> Source:
 def _in_partitions(
     draw: random.Random, places: int, files: tuple[tuple[Row, ...], ...]
 ) -> tuple[int, tuple[tuple[Row, ...], ...]]:
-    """Of rows of one clock each part is in order, too: they may be anywhere."""
+    """Distribute rows over partitions. Every part of the rows of one clock is in order, so they may be
+    anywhere."""
     if places:
         return places, files
     places, count = draw.choice([1, 2, 2, 3]), sum(map(len, files))
@@ -90,9 +91,11 @@ def _in_partitions(
 def _ending(
     draw: random.Random, topic: Topic, places: int, files: tuple[tuple[Row, ...], ...]
 ) -> tuple[Topic, int, tuple[tuple[Row, ...], ...]]:
-    """Without an end: every partition moves its clock far ahead, but one that is silent, and becomes idle.
+    """A topic without an end: every partition moves its clock far ahead, except one that is silent and
+    becomes idle.
 
-    Marks of transactions are no messages: a partition that is about to give some might count as silent.
+    Marks of transactions are not messages: a partition that is about to deliver messages might count as
+    silent.
     """
     has_far = {place for rows in files for ts, _, _, place in rows if ts == FAR_US}
     key = next(row[1] for rows in files for row in rows)
@@ -109,7 +112,7 @@ def _sink(draw: random.Random, recipe: Recipe, sink: Sink, facts: Facts) -> Sink
         ways += ["row with key", *(["number with key"] if is_narrow else [])]
     if sink.kind in ("none", "upsert") or not ways or draw.random() < 0.4:
         return sink
-    # Of results that are added up, one that comes again would count twice.
+    # If results are added up, one that is sent again would count twice.
     guarantees = ["exactly once", *(["at least once"] if facts.mode in ("exact", "running") else [])]
     how: Any = draw.choice(ways)
     guarantee: Any = draw.choice(guarantees)

@@ -1,4 +1,4 @@
-"""The sources of a recipe: their messages with disorder, copies, odd values, and how they fall into files."""
+"""The sources of a recipe: messages with disorder, copies and odd values, and their division into files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BASE_US = 1_700_000_000_000_000
 ODD_BASES_US = (-40_000_000, -2_000_000_000_000_000)
 """Across the epoch, and 1906."""
 FAR_US = BASE_US + 1_000 * SPAN_US
-"""When the messages come that move the clocks of inputs without an end past everything else."""
+"""The time of the messages that move the clocks of endless inputs past everything else."""
 DAY_MS = 86_400_000
 KEYS: dict[str, list[Any]] = {
     "string": ["a", "b", "ä€", "", "[/x]", "[red]", 'q"uo,te', "a b"],
@@ -36,7 +36,7 @@ def draw_keys(draw: random.Random, key_type: KeyType) -> list[Any]:
 def draw_sources(
     draw: random.Random, key_type: KeyType, keys: list[Any], *, watched: bool
 ) -> tuple[Source, ...]:
-    """One or two sources, at one time."""
+    """One or two sources over the same period."""
     bases = [BASE_US] * 6 + ([] if watched else list(ODD_BASES_US))
     base = draw.choice(bases)
     return tuple(_source(draw, key_type, keys, base, watched=watched) for _ in range(draw.choice([1, 1, 2])))
@@ -80,7 +80,7 @@ def _generated(draw: random.Random, key_type: KeyType, base: int) -> Source:
 def _arriving(
     draw: random.Random, keys: list[Any], base: int, disorder_ms: int, places: int, *, loose: bool
 ) -> list[Row]:
-    """Rows in the order of arrival: in no place is one further behind than the disorder, unless `loose`."""
+    """Rows in the order of arrival: in no partition is one later than the disorder allows, unless `loose`."""
     count = draw.choice([1, 5, 20, 40])
     if draw.random() < 0.15:
         count = 0
@@ -93,7 +93,7 @@ def _arriving(
         rows.append((ts, draw.choice(keys), _number(draw), draw.randrange(places) if places else 0))
     if rows and draw.random() < 0.3:
         rows += draw.choices(rows, k=len(rows) // 3 + 1)  # copies
-    # What comes later by at most the disorder is behind the newest by at most the disorder.
+    # A row that is delayed by at most the disorder is behind the newest by at most the disorder.
     delay_us = min(disorder_ms, 10_000) * 1_000
     lag = [0] * max(places, 1)
     if places:  # places may be far apart

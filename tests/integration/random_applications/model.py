@@ -1,8 +1,8 @@
-"""What the guide promises of a recipe, in plain Python: no batches, no clock but that at the end.
+"""The guide's promises for a recipe, in plain Python: no batches, and no clock but that at the end.
 
-Every stream is computed whole, from all messages of its inputs. A message is `due` when the clock comes to
-that time: at once, unless something waits for the end of a window. Where inputs do not end, what is not due
-by the last clock is not there.
+Every stream is computed as a whole, from all messages of its inputs. A message is `due` when the clock
+reaches that time: at once, unless something waits for the end of a window. If inputs do not end, messages
+that are not due by the last clock are missing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Modelled:
-    """What a stream holds in the end; `clock` (µs) is how far it is known to be complete."""
+    """The messages of a stream at the end; `clock` (µs) is the time up to which it is complete."""
 
     messages: tuple[Message, ...]
     clock: int = END
@@ -80,10 +80,11 @@ class Modelled:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a sink holds: columns `at`, key, n and the further ones of its stream, as often as it says.
+    """The rows that a sink must hold: columns `at`, key, n and the extra ones of its stream, each row with
+    its count.
 
-    Of a window that messages were late for, `least` is what it must hold by the promised disorder, and the
-    rows are what it would hold if nothing had been late.
+    For a window with late messages, `least` are the rows that it must hold by the promised disorder, and
+    `rows` those that it would hold if nothing had been late.
     """
 
     rows: Counter[tuple[Any, ...]]
@@ -92,7 +93,7 @@ class Expected:
 
 
 def expected(recipe: Recipe) -> list[Expected]:
-    """What each sink must hold, in the order of the recipe's sinks."""
+    """The rows that each sink must hold, in the order of the recipe's sinks."""
     streams, facts = streams_of(recipe), facts_of(recipe)
     found = []
     for sink in recipe.sinks:
@@ -105,7 +106,7 @@ def expected(recipe: Recipe) -> list[Expected]:
 
 
 def dead_letters(recipe: Recipe) -> int:
-    """How many messages and records are set aside."""
+    """How many messages and records become dead letters."""
     streams = streams_of(recipe)
     bad = sum(min(s.bad, len(s.files)) for s in recipe.sources)
     strict = [s for s in recipe.steps if isinstance(s, Map) and s.strict]
@@ -113,7 +114,7 @@ def dead_letters(recipe: Recipe) -> int:
 
 
 def streams_of(recipe: Recipe) -> list[Modelled]:
-    """What every stream holds."""
+    """The messages of every stream."""
     streams = [_source(source, recipe.watched) for source in recipe.sources]
     for step in recipe.steps:
         inputs = recipe.step(step.inputs[0]).inputs if isinstance(step, Early | Late) else step.inputs
@@ -205,7 +206,7 @@ def _one_by_one(step: Step, m: Message) -> list[Message]:
 
 
 def _seen(step: Deduplicate, m: Message) -> Message:
-    """It waits until the clock has come to it: then no earlier message of its key can come."""
+    """The message, due when the clock has reached its time: then no earlier message of its key can come."""
     return Message(m.ts, m.key, m.n if step.exact else m.ts // 1000, m.ts)
 
 
@@ -244,7 +245,7 @@ def _aggregated(step: Window, key_type: str, messages: Sequence[Message]) -> lis
 
 
 def _largest(step: Top, messages: Sequence[Message]) -> list[Message]:
-    """Of each key and window the messages with the largest n, of equal ones the earlier ones."""
+    """For each key and window, the messages with the largest n; of equal ones, the earlier ones."""
     size, slide = step.size_ms * 1000, step.slide_ms * 1000
     match step.kind:
         case "session":
@@ -370,7 +371,7 @@ def _by_persistent(step: Persistent, messages: Sequence[Message]) -> list[Messag
 
 
 def reads_loose(recipe: Recipe, stream: int) -> bool:
-    """Whether a stream is what a window made of messages that break the promise, or what was late for it."""
+    """Whether a stream has a window's results for messages that break the promise, or its late messages."""
     if stream < len(recipe.sources):
         return False
     step = recipe.step(stream)
@@ -380,13 +381,13 @@ def reads_loose(recipe: Recipe, stream: int) -> bool:
 
 
 def _in_time(recipe: Recipe, stream: int) -> tuple[Message, ...]:
-    """What the stream would hold of the messages that keep the promised disorder."""
+    """The stream, computed only from messages that keep the promised disorder."""
     kept = tuple(keeping(source) for source in recipe.sources)
     return streams_of(replace(recipe, sources=kept))[stream].messages
 
 
 def keeping(source: Source) -> Source:
-    """The source without the rows that are further behind the newest one of their place than it is told."""
+    """The source without the rows that are further behind the newest of their partition than it promises."""
     newest: dict[int, int] = {}
     files = []
     for file in source.files:

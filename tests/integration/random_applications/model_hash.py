@@ -1,4 +1,5 @@
-"""The hash by which samples are drawn, in plain Python: XXH64 of one number, as its specification has it."""
+"""The hash by which samples are drawn, in plain Python: XXH64 of one number, according to its
+specification."""
 
 from __future__ import annotations
 

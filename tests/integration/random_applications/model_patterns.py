@@ -1,4 +1,4 @@
-"""Patterns in plain Python: for each first message, the messages after it are looked through."""
+"""Patterns in plain Python: for each first message, the messages after it are searched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """A match: the index of the last message of its span that counts, its time, and its n."""
+    """A match: the index of the last message in its span that belongs to it, its time, and its n."""
 
     last: int
     ts: int
@@ -20,7 +20,7 @@ class Found(NamedTuple):
 
 
 def matches(step: Match, messages: Sequence[Message]) -> list[Message]:
-    """The matches of each key; they are known when the clock is past their time."""
+    """The matches of each key; each is due when the clock is past its time."""
     from .model import Message
 
     by_key = defaultdict[Any, list[Message]](list)

@@ -14,7 +14,8 @@ Windows = dict[tuple[Any, int, int], list["Message"]]
 
 
 def sliding_windows(messages: Sequence[Message], size: int, slide: int) -> Windows:
-    """A message is in every window [start, start + size), start a multiple of `slide`, that has it inside."""
+    """A message is in every window [start, start + size) that contains its time; `start` is a multiple of
+    `slide`."""
     windows: Windows = defaultdict(list)
     for message in messages:
         start = message.ts // slide * slide
@@ -50,12 +51,12 @@ def everything_windows(messages: Sequence[Message], end: int) -> Windows:
 
 
 def summed(inside: Sequence[Message]) -> int:
-    """The sum as the Python aggregations of the programs have it: null counts as 0."""
+    """The sum as the Python aggregations of the programs compute it: null counts as 0."""
     return sum(m.n or 0 for m in inside)
 
 
 def deduplicated(messages: Sequence[Message], within: int, *, exact: bool) -> list[Message]:
-    """In the order of time, a message passes if it is farther than the span from the last that passed."""
+    """In the order of time, a message passes if it is more than the span after the last one that passed."""
     passed: dict[Any, int] = {}
     kept = []
     for message in sorted(messages, key=lambda m: m.ts):
@@ -69,7 +70,7 @@ def deduplicated(messages: Sequence[Message], within: int, *, exact: bool) -> li
 def joined(left: Sequence[Message], right: Sequence[Message], within: int, how: str) -> list[Message]:
     """Pairs of equal keys, none of them null, at most the span apart; a pair has the later timestamp.
 
-    In an outer join a message without a match comes when the clock is past all that could have matched it.
+    In an outer join a message without a match is due when the clock is past everything that could match it.
     """
     from .model import Message
 
@@ -90,14 +91,15 @@ def joined(left: Sequence[Message], right: Sequence[Message], within: int, how: 
 
 
 def late_of(messages: Sequence[Message], *, is_loose: bool) -> Sequence[Message]:
-    """Messages that may be late for a window: where none breaks the promise, there are none."""
+    """The messages that may be late for a window: none, if all keep the promise."""
     return messages if is_loose else []
 
 
 def as_of(left: Sequence[Message], right: Sequence[Message], *, keeps_all: bool) -> list[Message]:
-    """Each message of the left side with the time in ms of the newest one of its key on the right, up to it.
+    """Each message of the left side, with the time (ms) of the newest message of its key on the right up to
+    then.
 
-    It waits until the clock is past its time: then nothing that it could see can come.
+    It waits until the clock is past its time: then no message that it could see can arrive.
     """
     from .model import Message
 
@@ -113,7 +115,7 @@ def as_of(left: Sequence[Message], right: Sequence[Message], *, keeps_all: bool)
 def earlier_counts(messages: Sequence[Message], span: int) -> list[Message]:
     """For each message the number of those of its key before it that are less than the span older.
 
-    Of equal timestamps any may be the first: the counts are the same.
+    Among equal timestamps any may be the first: the counts are the same.
     """
     from .model import Message
 
@@ -126,8 +128,8 @@ def earlier_counts(messages: Sequence[Message], span: int) -> list[Message]:
 
 
 def pauses(messages: Sequence[Message], span_ms: int) -> list[Message]:
-    """How many messages of a key came in a row, each less than the span (in whole ms) after the one before;
-    known a span after the last one."""
+    """How many messages of a key followed each other by less than the span (in whole ms); known a span
+    after the last one."""
     from .model import Message
 
     made, by_key = [], defaultdict[Any, list[int]](list)

@@ -48,7 +48,7 @@ def at(us):
 
 
 def program_of(recipe: Recipe) -> str:
-    """The application as a program; a database and a broker are where environment variables say."""
+    """The application as a program; environment variables name the database and the broker."""
     facts = facts_of(recipe)
     sets = "".join(f' --set {key}="{value}"' for key, value in recipe.sets)
     lines = [HEAD.format(seed=recipe.seed, sets=sets, life=LIFE), *prelude_lines(recipe)]

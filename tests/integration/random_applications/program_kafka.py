@@ -1,6 +1,6 @@
 """Sources and sinks of Kafka as program text; the program fills its topics when it is loaded first.
 
-The broker's address is in an environment variable. Topics are called as the program's file is.
+The broker's address is in an environment variable. The names of topics begin with that of the program's file.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def fill(topic, partitions, parts, sent):
 
 
 def prelude_lines(recipe: Recipe) -> list[str]:
-    """What a program with Kafka begins with."""
+    """The first lines of a program with Kafka."""
     return [FILL] if recipe.needs_kafka else []
 
 
 def filling_lines(i: int, source: Source) -> list[str]:
-    """Make the topics of source `i` and send their messages, unless they are there."""
+    """Create the topics of source `i` and send their messages, unless the topics exist."""
     lines, count = [""], source.topic.count
     for number, name in enumerate(_names(i, source.topic)):
         lines.append(f"PARTS{i} = [")
@@ -72,7 +72,7 @@ def _names(i: int, topic: Topic) -> list[str]:
 
 
 def _messages(source: Source, rows: tuple[Row, ...], *, bad: bool) -> list[tuple[int, int, Any, Any]]:
-    """Place, Kafka's timestamp in ms, key and value."""
+    """For each row: its partition, Kafka's timestamp in ms, key and value."""
     made: list[tuple[int, int, Any, Any]] = [(0, 1, None, "{")] if bad else []
     return made + [_message(source.topic, row) for row in rows]
 
@@ -90,7 +90,7 @@ def _message(topic: Topic, row: Row) -> tuple[int, int, Any, Any]:
 
 
 def source_text(recipe: Recipe, i: int, source: Source, options: str) -> str:
-    """The call that makes the source; `options` say its event time and what becomes of bad records."""
+    """The call that makes the source; `options` are for its event time and its bad records."""
     topic = source.topic
     names = [] if topic.stamped else ["ts timestamp"]
     names += [] if topic.keyed else [f"key {recipe.key_type}"]
@@ -104,7 +104,7 @@ def source_text(recipe: Recipe, i: int, source: Source, options: str) -> str:
 
 
 def sink_text(j: int, sink: Sink, facts: Facts) -> str:
-    """What sends stream and its columns, from behind the name of the stream on."""
+    """The calls that send a stream's columns, to follow the name of the stream."""
     target = sink.target
     timed = ".with_columns(at=timestamp())" if facts.timed and not sink.is_narrow else ""
     sends = "" if target.how == "row" else ', key="key"'

@@ -6,7 +6,7 @@ from .recipe import AsOfJoin, Keyed
 
 
 def as_of_lines(i: int, left: str, right: str, step: AsOfJoin) -> list[str]:
-    """Write stream `i`: a version says its time, so that equal ones at one instant say the same."""
+    """Write stream `i`: the value of a version is its time, so that versions of one instant are equal."""
     versions = f'{right}.select("key", m=F.unix_millis(timestamp()))'
     joined = f'{left}.join_as_of({versions}, on="key", how="{step.how}", name="step{i}")'
     return [f's{i} = {joined}.select("key", n="n + coalesce(m, 0)")']

@@ -12,7 +12,7 @@ from .values import NAN, as_sql, instant, plain
 
 ENDINGS = {"parquet": "parquet", "csv": "csv", "jsonl": "jsonl", "text": "txt"}
 READERS = {"jsonl": "json"}
-"""The functions of `sources` that are not called as the kind of source is."""
+"""The functions of `sources` whose names differ from the kind of source."""
 BAD_CSV = "no time,x,1,0"
 ARROW = {
     "string": "pa.string()",
@@ -43,13 +43,13 @@ SERVER = [
 
 
 def file_names(source: Source) -> list[str]:
-    """The names of a source's files, in their order."""
+    """The names of a source's files, in order."""
     ending = ENDINGS[source.kind] + (".gz" if source.packed else "")
     return [f"{part:02}.{ending}" for part in range(len(source.files))]
 
 
 def writer_lines(recipe: Recipe, i: int, source: Source) -> list[str]:
-    """Write the inputs, unless they are there; a file gets its name when it is whole."""
+    """Write the inputs, unless they exist; a file gets its name when it is complete."""
     if source.kind in ("items", "generate"):
         return []
     if source.kind == "kafka":
@@ -174,7 +174,7 @@ def _generated(recipe: Recipe, i: int, source: Source) -> str:
 
 
 def is_written_in_json(key: Any) -> bool:
-    """Whether JSON has a way to write a key: it knows neither NaN nor infinity."""
+    """Whether JSON can write a key: it has neither NaN nor infinity."""
     return key != NAN and not (isinstance(key, float) and math.isinf(key))
 
 

@@ -32,7 +32,7 @@ from .recipe import (
 
 PYTHON = {"string": "str", "bigint": "int", "double": "float", "array<string>": "list[str]"}
 EXPRESSIONS = {"string": "substr(key, 1, 1)", "bigint": "pmod(key, 2)"}
-"""Keys computed from keys; types that are not here have none."""
+"""Keys computed from keys, for these types only."""
 
 AGGREGATES = {
     "sum": ('agg.sum("n")', "n"),
@@ -50,7 +50,7 @@ AGGREGATES = {
     "last": ('agg.last("n")', "n"),
     "several": ('agg.sum("n"), c=agg.count(), lo=agg.min("n"), hi=agg.max("n")', "n"),
 }
-"""How an aggregation is written, and how its result becomes a whole number."""
+"""The text of each aggregation, and of the conversion of its result to a whole number."""
 
 SQL_AGGREGATES = {
     "sum": "sum(n) AS n",
@@ -62,7 +62,7 @@ SQL_AGGREGATES = {
     "ratio": "sum(n) / count(*) AS n",
     "several": "sum(n) AS n, count(*) AS c, min(n) AS lo, max(n) AS hi",
 }
-"""Those that are written in SQL, too."""
+"""The aggregations that are also written in SQL."""
 
 PYTHON_AGGREGATES = ("monoid", "reduce", "fold")
 
@@ -221,7 +221,7 @@ def _sql_window(i: int, first: str, step: Window, kind: str) -> list[str]:
 
 
 def _columns(step: Window, kind: str) -> str:
-    """What goes on of a window's result, but for n."""
+    """The columns of a window's result, except n, that the next stream keeps."""
     names = [] if step.by == "nothing" else ["key"]
     names += [] if step.kind == "everything" else ["window_start", "window_end"]
     names += ["c", "lo", "hi"] if step.how == "several" else []
@@ -284,7 +284,8 @@ def _deduplicate(i: int, first: str, step: Deduplicate) -> list[str]:
     if step.exact:
         seen = f'{first}.with_columns(step="at{i}", at=timestamp()).deduplicate("key", "n", "at", {within})'
         return [f's{i} = {seen}.select("key", "n")']
-    # Of two messages at one instant either may be the first: what goes on must not tell them apart.
+    # Of two messages at one instant either may be the first, so the columns that are kept must be the same in
+    # both.
     return [f's{i} = {first}.deduplicate("key", {within}).select("key", n=F.unix_millis(timestamp()))']
 
 
@@ -341,7 +342,7 @@ def _totals() -> list[str]:
 
 
 def _ticks() -> list[str]:
-    """Sums of the seconds of each key, when the clock has passed them."""
+    """Sums for each key and second, when the clock has passed the second."""
     return [
         "    def on_next(self, m):",
         "        second = (m.at - at(0)) // timedelta(seconds=1)",

@@ -1,7 +1,7 @@
-"""A random application as data: what `program` writes down, `model` computes and `shrinking` makes smaller.
+"""A random application as data: `program` writes it, `model` computes it and `shrinking` makes it smaller.
 
 Streams have numbers: first the sources, then the steps. Every stream has the columns `key` and `n`, so that
-anything can follow anything; some have further ones (`extras_of`), which a sink takes and a step leaves out.
+any step can follow any other; some have extra ones (`extras_of`), which a sink takes and a step ignores.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Literal
 KeyType = Literal["string", "bigint", "double", "array<string>", "struct<a:bigint,b:string>"]
 
 Row = tuple[int, Any, int | None, int]
-"""Event time in µs since the epoch, key, n, and the place that it comes from."""
+"""Event time in µs since the epoch, key, n, and the partition (place) that it comes from."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """How the rows of a Kafka source are in their topics: each in the partition that its place says."""
+    """How the rows of a Kafka source are distributed: the place of a row is its partition."""
 
     count: Literal[1, 2] = 1
-    """Over how many topics the partitions are spread, one here and one there."""
+    """Over how many topics the partitions are spread, in turn."""
     keyed: bool = False
     """Whether keys are those of the messages, and not in their values."""
     stamped: bool = False
@@ -28,28 +28,29 @@ class Topic:
     idle_ms: int = 0
     """After how long a silent partition no longer holds the clock; 0: it always does."""
     sent: Literal["plainly", "committed", "after aborted"] = "plainly"
-    """Whether each file is sent in a transaction, and after one with the same messages that is aborted."""
+    """Whether each file is sent in a transaction, and whether an aborted one with the same messages
+    precedes it."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files of rows in the order of arrival; `disorder_ms` is what the application is told.
+    """Files of rows in the order of arrival; `disorder_ms` is the disorder that the application declares.
 
-    Of a Kafka source, each file is sent after the one before, and the places are the partitions.
+    For a Kafka source, each file is sent after the one before, and the places are the partitions.
     """
 
     kind: Literal["parquet", "csv", "jsonl", "text", "items", "generate", "socket", "kafka"]
     files: tuple[tuple[Row, ...], ...]
     disorder_ms: int = 0
     places: int = 0
-    """Into how many places with clocks of their own the rows fall; 0: there is one clock."""
+    """How many places with their own clocks the rows come from; 0: there is one clock."""
     packed: bool = False
     bad: int = 0
     """Records that cannot be read, one in each of the first files."""
     breaks_promise: bool = False
     """Whether some rows are further behind than `disorder_ms`."""
     topic: Topic = Topic()
-    """What a Kafka source needs to be told."""
+    """The settings of a Kafka source."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -79,7 +80,7 @@ class Add(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Step):
-    """n becomes n · factor; `strict` raises where n is null, and has such messages set aside."""
+    """n becomes n · factor; `strict` raises if n is null, which makes such messages dead letters."""
 
     how: Literal["row", "tuple", "text"]
     factor: int
@@ -106,7 +107,7 @@ class Repartition(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Step):
-    """What a hash of n and the seed keeps, in percent."""
+    """The messages selected by a hash of n and the seed; `percent` is their share."""
 
     percent: int
     seed: int
@@ -114,7 +115,8 @@ class Sample(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Step):
-    """`fills`: the first stream has a column more, which the others lack; it is added to n."""
+    """All messages of its inputs. `fills`: the first stream has a column that the others lack; it is added
+    to n."""
 
     fills: bool = False
 
@@ -146,7 +148,7 @@ class Top(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Late(Step):
-    """What came too late for the window that is its input."""
+    """The messages that came too late for the window that is its input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +160,8 @@ class Early(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate(Step):
-    """By key within a span; `exact` compares timestamp and n too, and finds copies of one message."""
+    """Deduplication by key within a span; `exact` also compares timestamp and n, and so finds copies of one
+    message."""
 
     within_ms: int
     exact: bool
@@ -188,7 +191,7 @@ class Keyed(Step):
     how: Literal["earlier", "pauses"]
     span_ms: int
     migrates: bool = False
-    """Whether each life has a version of the Task of its own, which keeps numbers or text in turn."""
+    """Whether each life has its own version of the Task; versions keep numbers and text in turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +211,7 @@ class TableJoin(Step):
     how: Literal["inner", "left", "semi", "anti"]
     table: tuple[tuple[Any, int], ...]
     refreshed: bool = False
-    """Whether a function gives the rows, again and again."""
+    """Whether the rows come from a function that is called again at intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +242,8 @@ SinkKind = Literal[
 
 @dataclass(frozen=True)
 class Target:
-    """How a Kafka sink sends: the row as JSON, the same with a key, or the number as text, with a key."""
+    """The form in which a Kafka sink sends: the row as JSON, the same with a key, or the number as text
+    with a key."""
 
     how: Literal["row", "row with key", "number with key"] = "row"
     guarantee: Literal["exactly once", "at least once"] = "exactly once"
@@ -253,13 +257,13 @@ class Sink:
     stream: int
     kind: SinkKind
     target: Target = Target()
-    """What a Kafka sink needs to be told."""
+    """The settings of a Kafka sink."""
     rolls: bool = False
     """Whether many batches become one file."""
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it is given key and n only."""
+        """Whether it gets key and n only."""
         if self.kind == "kafka":
             return self.target.how == "number with key"
         return self.kind in ("csv", "json", "text", "sqlite", "upsert", "postgresql", "mysql", "redis")
@@ -267,7 +271,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class Recipe:
-    """An application. `watched`: its inputs do not end, and it is stopped when its outputs are there."""
+    """An application. `watched`: its inputs do not end, and it is stopped when its outputs are complete."""
 
     seed: int
     key_type: KeyType
@@ -279,10 +283,10 @@ class Recipe:
     sets: tuple[tuple[str, str], ...] = ()
     """Keys of the configuration."""
     crashes: tuple[tuple[str, int], ...] = ()
-    """Where each of the first runs dies: a crash point, and at which of its times."""
+    """Where each of the first runs dies: a crash point, and at which passage."""
 
     def step(self, stream: int) -> Step:
-        """The step that makes a stream, which must not be a source."""
+        """The step that makes a stream; the stream must not be a source."""
         return self.steps[stream - len(self.sources)]
 
     def source_of(self, stream: int) -> Source | None:
@@ -301,7 +305,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Facts:
-    """What may follow a stream, and how its results are compared.
+    """Which steps may follow a stream, and how its results are compared.
 
     `mode` is how what a sink holds is compared. `exact`: as it is; `running`: the last of each group counts;
     `added`: the results of a group are added up; `late`: with those of the window that it was too late for.
@@ -311,7 +315,8 @@ class Facts:
     timed: bool = True
     mode: Literal["exact", "running", "added", "late"] = "exact"
     loose: bool = False
-    """Whether some messages break the promised disorder: what windows make of it depends on the batches."""
+    """Whether some messages break the promised disorder: then the results of windows depend on the batches.
+    """
     is_end: bool = False
     """Whether only sinks may follow."""
 

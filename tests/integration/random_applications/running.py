@@ -1,5 +1,4 @@
-"""Runs the application of a recipe on the test's Spark, dying where the recipe says, and judges what it
-wrote."""
+"""Runs the application of a recipe on the test's Spark, with the recipe's crashes, and judges its output."""
 
 from __future__ import annotations
 
@@ -37,18 +36,18 @@ from .recipe import Persistent, Recipe
 from .values import same
 
 QUIET_S = 90.0
-"""A run in which nothing happens for so long stands for ever, however busy the machine is."""
+"""A run in which nothing happens for so long is considered stuck, however busy the machine is."""
 LOOK_S = 0.3
 KILLED_S = 240.0
 SILENT_S = 45.0
-"""A process whose inputs do not end, and that does not come to its crash point, is killed after so long."""
+"""A process whose inputs do not end, and that does not reach its crash point, is killed after so long."""
 MOST_RUNS = 12
 LATE = "did not start in time"
-"""What is said of a Python process on a busy machine: the same command goes on."""
+"""Part of the error about a Python process on a busy machine: the same command continues."""
 
 
 class CrashError(RuntimeError):
-    """What a run meets at an armed crash point."""
+    """Raised at an armed crash point."""
 
 
 class Crashes:
@@ -60,7 +59,7 @@ class Crashes:
         self.lives = 0
 
     def begin_life(self) -> None:
-        """Let the application that is loaded next know that it is another life."""
+        """Pass the number of the next life to the application that is loaded next."""
         self.lives += 1
         os.environ[LIFE] = str(self.lives)
 
@@ -76,21 +75,21 @@ class Crashes:
     def has_raised(self, error: BaseException) -> bool:
         """Whether an error of a run is a crash; of two fragments that died in one run, it may be either.
 
-        That a Python process started late on a busy machine is one too: the same command goes on.
+        A Python process that started late on a busy machine counts as one, too: the same command continues.
         """
         is_late = isinstance(error, UnavailableError) and LATE in error.what
         return is_late or any(crash in f"{error} {error.__cause__}" for crash in self.story)
 
 
 class Patience:
-    """A listener that asks a run to stop in which nothing happens any more."""
+    """A listener that asks a run to stop when nothing happens in it any more."""
 
     def __init__(self) -> None:
         self._batches: dict[str, object] = {}
         self._since_s = time.monotonic()
 
     def on_event(self, event: ProgressEvent) -> None:
-        """Note what is new: a batch, a state."""
+        """Note that something has happened: a batch, a change of state."""
         match event:
             case FragmentProgressed(fragment=fragment, batch_id=batch):
                 is_new = self._batches.get(fragment) != batch
@@ -113,9 +112,9 @@ class Patience:
 
 
 def failure_of(recipe: Recipe, folder: Path, name: str, killed: Sequence[str] = ()) -> str | None:
-    """What goes wrong with the application of a recipe, whose files are `folder`/`name`*; None: nothing.
+    """The failure of a recipe's application, whose files are `folder`/`name`*; None if it is correct.
 
-    `killed` says where processes died that ran it before.
+    `killed` lists the points at which earlier processes died.
     """
     crashes = Crashes(recipe.crashes)
     crashes.story += killed
@@ -161,7 +160,7 @@ def _bounded(recipe: Recipe, file: Path, crashes: Crashes) -> list[str]:
 
 
 def _watched(recipe: Recipe, file: Path, crashes: Crashes) -> list[str]:
-    """Wait until the sinks hold what they must; then stop, which must change nothing."""
+    """Wait until the sinks hold what they must; then stop the run, which must not change them."""
     home, config = file.with_suffix(""), config_of(recipe, file)
     for _ in range(MOST_RUNS):
         wrong, patience = ["it did not begin"], Patience()
@@ -180,7 +179,7 @@ def _watched(recipe: Recipe, file: Path, crashes: Crashes) -> list[str]:
 
 
 def _asked(recipe: Recipe, app: Application, config: Config) -> list[str]:
-    """What persistent Tasks answer in the end."""
+    """Compare the final answers of persistent Tasks with the model; returns the differences."""
     wrong, streams = [], streams_of(recipe)
     for i, step in enumerate(recipe.steps, len(recipe.sources)):
         if isinstance(step, Persistent) and step.how == "asked":
@@ -202,11 +201,11 @@ def _set_aside(recipe: Recipe, result: RunResult) -> list[str]:
 
 
 def failure_of_killed(recipe: Recipe, folder: Path, name: str, deaths: list[str] | None = None) -> str | None:
-    """The same in processes that die by SIGKILL at the recipe's crash points; what is left runs here.
+    """Like `failure_of`, in processes killed at the recipe's crash points; this process runs the rest.
 
-    One that ends before its point has finished the application: it is judged, and the next point gets an
-    application of its own; one whose inputs do not end is killed where it is. Adds to `deaths` where
-    processes died.
+    A process that ends before its point has finished the application: it is judged, and the next point gets
+    a new application; one whose inputs do not end is killed wherever it is. Adds the points at which
+    processes died to `deaths`.
     """
     file = written(recipe, folder, name)
     killed: list[str] = []

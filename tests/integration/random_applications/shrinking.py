@@ -1,7 +1,7 @@
 """Makes a failing recipe smaller, for as long as it fails in the same way.
 
-Greedy: of the smaller recipes the first that fails is taken, and its smaller ones are tried next, until none
-of them fails or the tries are used up. The large steps (one sink, half of the messages) come first.
+Greedy: the first smaller recipe that fails is taken, and its smaller ones are tried next, until none of
+them fails or all tries are used up. The large steps (one sink, half of the messages) come first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .recipe import (
 )
 
 Failing = Callable[[Recipe], str | None]
-"""Says how a recipe fails; None if it does not."""
+"""Returns the failure of a recipe; None if it does not fail."""
 
 
 def shrunk(recipe: Recipe, failure: str, failing: Failing, tries: int) -> tuple[Recipe, str]:
@@ -54,7 +54,7 @@ def shrunk(recipe: Recipe, failure: str, failing: Failing, tries: int) -> tuple[
 
 
 def signature(failure: str) -> str:
-    """What kind of failure it is: another one is another finding."""
+    """The kind of a failure: a failure of another kind is another finding."""
     if "Traceback" not in failure:
         return "does not end" if "did not end" in failure else "rows"
     errors = [line for line in failure.splitlines() if line[:1].isalpha() and ":" in line.split(" ")[0]]
@@ -62,7 +62,7 @@ def signature(failure: str) -> str:
 
 
 def smaller_ones(recipe: Recipe) -> Iterator[Recipe]:
-    """Recipes with less in them, those with much less first; each can be built."""
+    """Smaller recipes, much smaller ones first; each can be built."""
     for smaller in _candidates(recipe):
         pruned = _pruned(smaller)
         if pruned is not None and pruned != recipe and is_sound(pruned):
@@ -140,7 +140,7 @@ def _simpler_sinks(sink: Sink) -> Iterator[Sink]:
 
 
 def _without_step(recipe: Recipe, i: int) -> Recipe:
-    """What followed step `i` follows its first input instead."""
+    """The recipe without step `i`: the steps after it follow its first input instead."""
     gone = len(recipe.sources) + i
     instead = recipe.steps[i].inputs[0]
     return _renumbered(recipe, {gone: instead}, [step for j, step in enumerate(recipe.steps) if j != i], gone)
@@ -159,7 +159,7 @@ def _renumbered(recipe: Recipe, instead: dict[int, int], steps: list[Step], gone
 
 
 def _pruned(recipe: Recipe) -> Recipe | None:
-    """Without the steps and sources that lead to no sink; None if nothing is left."""
+    """The recipe without steps and sources that lead to no sink; None if nothing is left."""
     while True:
         needed = {sink.stream for sink in recipe.sinks} | {s for step in recipe.steps for s in step.inputs}
         spare = [s for s in recipe.numbers if s not in needed]
@@ -179,7 +179,7 @@ def _pruned(recipe: Recipe) -> Recipe | None:
 
 
 def is_sound(recipe: Recipe) -> bool:
-    """Whether an application can be made of a recipe, and its model holds."""
+    """Whether a recipe makes a valid application that its model covers."""
     facts = facts_of(recipe)
     if any(s.kind == "generate" and len(s.rows) < 2 for s in recipe.sources):
         return False
@@ -207,7 +207,7 @@ def is_sound(recipe: Recipe) -> bool:
 
 
 def _has_beside(recipe: Recipe, facts: list[Facts], step: Early | Late) -> bool:
-    """Whether a step reads what a window has beside its results."""
+    """Whether the input of `step` is a window that has early results or late messages."""
     window = None if recipe.source_of(step.inputs[0]) else recipe.step(step.inputs[0])
     if not isinstance(window, Window):
         return False
@@ -232,7 +232,7 @@ def _keeps_promise(source: Source) -> bool:
 
 
 def _moves_clock(source: Source) -> bool:
-    """Whether the partitions of a topic without an end come to one time, or are silent and become idle."""
+    """Whether all partitions of an endless topic reach the same time, or are silent and become idle."""
     if source.kind != "kafka":
         return True
     newest = {place: max(row[0] for row in source.rows if row[3] == place) for *_, place in source.rows}

@@ -1,6 +1,6 @@
-"""What a Kafka sink's topic holds: messages of committed transactions, as rows.
+"""The contents of a Kafka sink's topic: messages of committed transactions, as rows.
 
-Read by a client that has nothing to do with Spark. Called by `checking`, also while an application runs.
+They are read by a client that is independent of Spark. Called by `checking`, also while an application runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMES = ("at", *WINDOW)
 
 
 class Address:
-    """A broker that somebody else started; `admin` is a client for its topics."""
+    """A broker that was started elsewhere; `admin` is a client for its topics."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -31,7 +31,7 @@ class Address:
 
 @cache
 def _address(bootstrap: str) -> Address:
-    return Address(bootstrap)  # an application without an end is looked at many times a minute
+    return Address(bootstrap)  # kept, since an endless application is checked many times a minute
 
 
 def rows_of_topic(topic: str, target: Target, key_type: KeyType) -> list[dict[str, Any]]:
@@ -43,7 +43,8 @@ def rows_of_topic(topic: str, target: Target, key_type: KeyType) -> list[dict[st
 
 
 def row_of(message: Message, target: Target, key_type: KeyType) -> dict[str, Any]:
-    """A message's columns. A key that is not that of its row takes its place: it is equal to none."""
+    """A message's columns. If its Kafka key differs from the row's, it replaces that, so the row equals no
+    other."""
     key, value = message.key(), message.value()
     text = None if key is None else key.decode()
     told = None if value is None else json.loads(value)

@@ -29,7 +29,7 @@ def plain(value: Any) -> str:
 
 
 def same(value: Any) -> Any:
-    """A value that came from a file or a table, so that equal ones are equal, and can be hashed."""
+    """A value from a file or a table, converted so that it can be hashed, and equal values are equal."""
     if isinstance(value, float):
         return NAN if math.isnan(value) else value + 0.0
     if isinstance(value, Mapping):
@@ -42,7 +42,7 @@ def same(value: Any) -> Any:
 
 
 def as_sql(key_type: str, number: str) -> str:
-    """A key of each type, made from a number in SQL."""
+    """A key of the type, computed from a number in SQL."""
     return {
         "string": f"concat('k', {number})",
         "bigint": f"{number}",

@@ -19,7 +19,7 @@ from drivetrain.spark.connector.sink import SinkContext
 from mariadb_server import MariadbServer
 from postgres_server import PostgresServer
 
-# What a batch without Spark looks like, and how it is prepared, the unit tests of the sinks know.
+# The unit tests of the sinks have helpers for batches without Spark.
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "spark" / "sinks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "changes"))  # runs that are killed
 
@@ -81,7 +81,7 @@ class MariadbDatabaseOfTest(SqliteDatabaseOfTest):
 def database(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SqliteDatabaseOfTest]:
-    """An empty database, once of each make."""
+    """An empty database: once of each kind."""
     if request.param == "sqlite":
         yield SqliteDatabaseOfTest(tmp_path)
         return

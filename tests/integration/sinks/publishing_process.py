@@ -2,10 +2,12 @@
 
     python publishing_process.py <directory> <path of SQLite, or url of a server>
 
-For every line of its input it forks such a process, and says its number: importing takes longer than living.
+For every line of its input it forks such a process, and prints its id: importing takes longer than the
+process lives.
 
-It does what the checkpoints of an application do: the record with the batches of a transaction is written
-before anything of it is published, and whoever starts publishes what the record says, and forgets the rest.
+It does the same as an application's checkpoints: the record with the batches of a transaction is written
+before anything of it is published, and a process that starts publishes what is in the record, and drops the
+rest.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def main(directory: Path, place: str) -> None:
 
 
 def fork() -> None:
-    """Be the parent of one process after the other."""
+    """Fork one process for each line of the input."""
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

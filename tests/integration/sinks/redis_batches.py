@@ -20,19 +20,19 @@ PASSWORD = "REDIS_TEST_PASSWORD"
 
 
 def opened(server: RedisServer, state: Path, *, id: str = "out", **settings: Any) -> RedisWriter:
-    """The writer of a sink, of a process of its own."""
+    """The writer of a sink, as another process would open it."""
     return RedisWriter(sinks.redis(server.url(PASSWORD), **settings), SinkContext("app-1", id, str(state)))
 
 
 def stage(writer: RedisWriter, batch: int, **columns: Any) -> None:
-    """What `prepare` does with a batch, without Spark."""
+    """Store a batch as `prepare` does, without Spark."""
     timed = ArrowFrame(pa.table(columns)).withColumn(TS, None).toArrow()
     segment = write_segment(writer._outbox._files, "test", timed.to_batches())
     writer._outbox.prepare(PreparedBatch(batch, (segment,)))
 
 
 def published(writer: RedisWriter, batch: int, **columns: Any) -> int:
-    """Prepare a batch, and commit it; the number of rows that are new in Redis."""
+    """Prepare a batch, and commit it; returns the number of rows that are new in Redis."""
     stage(writer, batch, **columns)
     return writer.commit(batch)
 

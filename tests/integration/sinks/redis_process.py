@@ -2,7 +2,7 @@
 
     python redis_process.py <state directory> <port>
 
-For every line of its input it forks such a process, and prints its number. Batch n always has the same
+For every line of its input it forks such a process, and prints its id. Batch n always has the same
 numbers.
 """
 
@@ -41,7 +41,7 @@ def main(state: str, port: str) -> None:
 
 
 def fork() -> None:
-    """Be the parent of one process after the other."""
+    """Fork one process for each line of the input."""
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -56,7 +56,7 @@ class Boom(Message):
 
 
 class Recorder(Actor):
-    """Writes down what happens to it; fails on `Boom`."""
+    """Records what happens to it; fails on `Boom`."""
 
     def __init__(self, log: list[str], name: str = "") -> None:
         self.log = log
@@ -88,7 +88,7 @@ class Recorder(Actor):
 
 
 class Probe(Actor):
-    """Keeps every message and who sent it."""
+    """Keeps every message with its sender."""
 
     def __init__(self, got: list[Message]) -> None:
         self.got = got

@@ -1,4 +1,5 @@
-"""An engine that only tells events, a file with an application, and a way to run the command line."""
+"""An engine that only reports events, a file with an application, and a function that runs the command
+line."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def application_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command() -> Callable[..., Result]:
-    """Runs a command line with environment variables and what is typed."""
+    """Runs a command line with environment variables and input."""
 
     def invoke(*arguments: str, env: Mapping[str, str] | None = None, input: str | None = None) -> Result:
         return CliRunner().invoke(app, arguments, env={"COLUMNS": "160", **(env or {})}, input=input)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def _world() -> ModuleType:
-    # It lies beside the tests of the client; test folders are no packages.
+    # It is next to the tests of the client; test folders are not packages.
     name = "client_world"
     if name not in sys.modules:
         path = Path(__file__).resolve().parents[1] / "cluster" / f"{name}.py"
@@ -40,7 +40,7 @@ world = _world()
 
 
 class ScriptedCluster:
-    """Some masters that listen, and what the script says; a context manager."""
+    """Masters that listen and follow the script; a context manager."""
 
     def __init__(self, masters: int = 2, secret: str | None = None) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""An engine that only tells events, so that the commands are tested without Spark."""
+"""An engine that only reports events, so that commands can be tested without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESULT = RunResult(
 
 @dataclass
 class ToldEngine:
-    """Tells one run's events; `during` runs in the middle of it, and its error is the run's."""
+    """Reports one run's events; `during` is called in the middle of the run, and its error is the run's."""
 
     result: RunResult = RESULT
     during: Callable[[RunListener], None] = lambda listener: None

@@ -1,7 +1,7 @@
-"""A cluster as a client sees it, by script: masters that share a registry, application masters, workers.
+"""A scripted cluster as a client sees it: masters that share a registry, application masters, workers.
 
-What the script decides (who leads, whose answers are lost, what an application master says) the test sets;
-what the parts then say to a client is what the contract says, no more.
+The test sets the script: which master leads, which answers are lost, what an application master answers.
+The parts send a client only what the protocol defines.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def finished(app_id: str = "wc-1", epoch: int = 1) -> JobStatus:
 
 @dataclass
 class World:
-    """What all masters share, and the script."""
+    """The state that all masters share, and the script."""
 
     places: list[str] = field(default_factory=list)
     leader: str | None = None
@@ -122,9 +122,10 @@ class World:
     workers: list[WorkerView] = field(default_factory=list)
     received: list[Message] = field(default_factory=list)
     lost: list[type[Message]] = field(default_factory=list)
-    """The answers to these are lost, once each; what was asked is done."""
+    """The answers to these messages are lost, once each; the requests are carried out."""
     leads_after: list[tuple[Callable[[Message], bool], str | None]] = field(default_factory=list)
-    """After a message of which this holds was handled, this master leads; in order."""
+    """Changes of the leader, in order: when a message for which the function is true was handled, this
+    master leads."""
 
     def lead(self, place: str | None) -> None:
         self.leader, self.term = place, self.term + 1
@@ -254,10 +255,10 @@ class ScriptedMaster(Actor):
 
 
 class ScriptedAppMaster(Actor):
-    """Tells its followers every status that it is given, and others what it is given about changes.
+    """Sends its followers each given status, and answers requests about changes with the given
+    `ChangeStands`.
 
-    What it is asked to change is added to `asked`. Each `ChangeStands` that it is given answers one question,
-    the last one all that follow.
+    Each of those answers one request, the last one all that follow. Requested changes are added to `asked`.
     """
 
     def __init__(self, status: JobStatus, asked: list[Message]) -> None:

@@ -28,7 +28,7 @@ def _passwords_cost_little() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _looks_and_ticks_are_frequent() -> Iterator[None]:
-    """Look five times as often as a real console, with as many looks between two ticks."""
+    """Check the cluster five times as often as a real console, with as many checks between two ticks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Watch.__init__.__kwdefaults__, "every_s", 0.2)
         patch.setattr(events, "TICK_S", 1.0)
@@ -37,7 +37,8 @@ def _looks_and_ticks_are_frequent() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def _planned_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Plan each request once in a module, whose tests are about what follows; a directory for states."""
+    """Plan each request only once in a module, whose tests are about later steps; yields a directory for
+    states."""
     known: dict[tuple[Any, ...], tuple[Outcome, bytes | None]] = {}
     real = processes.run
 
@@ -69,7 +70,7 @@ def place(_planned_once: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def shared_console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleInThread]:
-    """A console that the tests of a module share, which change nothing that others look at."""
+    """A console that the tests of a module share; they change nothing that other tests look at."""
     with scripted.ScriptedCluster() as cluster:
         made = ConsoleInThread(tmp_path_factory.mktemp("console"), cluster, {})
         try:

@@ -23,7 +23,7 @@ SLOW_S = 60.0
 
 
 def _scripted_cluster() -> ModuleType:
-    # It lies beside the tests of the commands; test folders are no packages.
+    # It is next to the tests of the commands; test folders are not packages.
     name = "scripted_cluster"
     if name not in sys.modules:
         path = Path(__file__).resolve().parents[1] / "cli" / f"{name}.py"
@@ -39,7 +39,7 @@ scripted = _scripted_cluster()
 
 
 class ConsoleInThread:
-    """A console that runs in a thread; `http` is signed in by the link, as an admin."""
+    """A console that runs in a thread; `http` is signed in as an admin, by the printed link."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ConsoleInThread:
         return self.client(self.access.add_token(f"a-{role.shown}", role))
 
     def stop(self) -> None:
-        """Ask it to end, as a signal does."""
+        """Ask the console to end, as a signal does."""
         assert self._loop is not None
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)

@@ -1,4 +1,5 @@
-"""Graphs for tests of the planner: built node by node, so that a test says exactly what is joined."""
+"""Graphs for tests of the planner: built node by node, so that a test determines exactly which nodes are
+connected."""
 
 from __future__ import annotations
 
@@ -132,7 +133,7 @@ def trees(draw: st.DrawFn) -> Graph:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Any graph: several sources, cuts, diamonds, joins, unions, Tasks of several inputs, late messages."""
+    """Any graph: several sources, cuts, diamonds, joins, unions, Tasks with several inputs, late messages."""
     nodes = [node(f"source-{i}", read(), cut=draw(_SOMETIMES)) for i in range(draw(st.integers(1, 3)))]
     nodes.append(node("table", Table(sources.text("/table"))))
     for i in range(draw(st.integers(0, 10))):

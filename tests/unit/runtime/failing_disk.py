@@ -12,7 +12,8 @@ import pytest
 
 @contextmanager
 def failing(call: str, is_failing: Callable[[int], bool]) -> Iterator[list[int]]:
-    """The calls of `os.rename`, or of `os.fsync`, fail for which `is_failing` of their number is true."""
+    """Calls of `os.rename` or `os.fsync` fail if `is_failing` is true for their number; yields those
+    numbers."""
     real, calls = getattr(os, call), [0]
 
     def called(*given: Any, **named: Any) -> Any:

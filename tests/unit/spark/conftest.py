@@ -1,4 +1,4 @@
-"""What unit tests of several modules share: a process in place of Java."""
+"""A fixture for unit tests of several modules: a process in place of Java."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def java() -> Iterator[subprocess.Popen[bytes]]:
-    """Something that stands for a holder's Java process."""
+    """A process that stands for a holder's Java process."""
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     yield process
     process.kill()

@@ -6,7 +6,7 @@ from drivetrain.spark.channel.watermark import watermark_of
 
 
 class FakeGroup:
-    """What Spark's GroupState is for a bucket."""
+    """Stands for Spark's GroupState of a bucket."""
 
     def __init__(self) -> None:
         self.value: tuple[bytes] | None = None

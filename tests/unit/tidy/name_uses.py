@@ -1,10 +1,10 @@
-"""Which names the package defines, and which of them nobody uses.
+"""Finds the names that the package defines, and those that nothing uses.
 
 A name is a function, a class, a method or a constant of a module. It is used if any other place of the
 package, of the examples, the benchmarks, or a program in the documentation mentions it: as a name, an
 attribute, an import (not one that only exports it again), a keyword, or as text for `getattr`; for a private
-name of a module, if any other place of that module does. That is blind to types: two methods of one name hide
-each other. What only tests mention is not used.
+name of a module, if any other place of that module does. Types are not considered: two methods of one name
+hide each other. A name that only tests mention is unused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from source_tree import ROOT, Module, modules
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 EXPORTED = ("drivetrain", "drivetrain.actor", "drivetrain.api", "drivetrain.simulator", "drivetrain.testing")
-"""Packages whose `__all__` is for users: what it names is used, with the public methods of those classes."""
+"""Packages whose `__all__` is for users: the names in it count as used, with the public methods of those
+classes."""
 
 _BASES_THAT_CALL_NOTHING = {
     "Protocol",
@@ -46,7 +47,7 @@ class Defined:
 
 
 def unused() -> dict[str, int]:
-    """Places of definitions that nobody uses, with their lines."""
+    """The places of unused definitions, with their lines."""
     everywhere = _uses_in_package() + _uses_by_users()
     found = {}
     for module in modules().values():
@@ -89,14 +90,14 @@ def _names_of(node: ast.stmt) -> list[str]:
 
 
 def _is_special(name: str) -> bool:
-    """Whether Python calls it, or a notebook that shows the object."""
+    """Whether Python calls a method of this name, or a notebook that shows the object."""
     if name in ("_repr_html_", "_repr_svg_", "_ipython_display_"):
         return True
     return name.startswith("__") and name.endswith("__")
 
 
 def _is_registered(node: ast.stmt) -> bool:
-    """Whether a decorator gives the function to somebody: a command of the command line, an overload."""
+    """Whether a decorator registers the function elsewhere: a command of the command line, an overload."""
     decorators = getattr(node, "decorator_list", [])
     return any(
         re.search(r"\.(command|callback|register|setter)\b|overload", ast.unparse(d)) for d in decorators
@@ -124,7 +125,7 @@ def _classes() -> dict[str, ast.ClassDef]:
 
 
 def _overrides_others(cls: ast.ClassDef) -> bool:
-    """Whether somebody else's class is among its bases, which may call its methods."""
+    """Whether a class from outside the package, which may call its methods, is among its bases."""
     for base in cls.bases:
         name = ast.unparse(base).partition("[")[0]
         own = _classes().get(name)
@@ -207,6 +208,6 @@ def _inside(function: Function) -> Iterator[ast.AST]:
 
 
 def _has_no_body(function: Function) -> bool:
-    """Whether it only says what others do."""
+    """Whether a function only declares what implementations do."""
     body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     return not body or all(isinstance(s, ast.Raise | ast.Pass) for s in body)

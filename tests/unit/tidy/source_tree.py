@@ -1,4 +1,4 @@
-"""The package's modules as parsed files: what the house rules look at."""
+"""The package's modules as parsed files, for the tests of the house rules."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def modules() -> dict[str, Module]:
 
 @cache
 def imports() -> dict[str, frozenset[str]]:
-    """The modules of the package that each one imports, in functions and under TYPE_CHECKING, too."""
+    """The modules of the package that each one imports, including imports in functions and under
+    TYPE_CHECKING."""
     known = modules()
     return {name: frozenset(_imported(module, known)) for name, module in known.items()}
 
@@ -92,7 +93,7 @@ def circles() -> list[list[str]]:
 
 
 def folder_circles() -> dict[str, set[str]]:
-    """By package, those of its packages and modules that import each other, each with all that is in it."""
+    """By package, its subpackages and modules that import each other, each with everything in it."""
     graphs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for name, others in imports().items():
         for other in others:

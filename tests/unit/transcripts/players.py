@@ -1,4 +1,4 @@
-"""The cores that transcripts drive, and what the text of their events may name."""
+"""The cores that transcripts drive, and the names that the texts of their events may use."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class CheckpointPlayer:
 
 
 class FlowPlayer:
-    """Both ends of a channel; a word that one end sends is `word` until the next one."""
+    """Both ends of a channel; `word` is the last message that either end sent."""
 
     def __init__(self, *, entries: int = 3, grace_ms: int = 3_000) -> None:
         self.sender = FlowSender(
@@ -120,7 +120,7 @@ class FlowPlayer:
         return lambda now_ms: self.receiver.taken(start, end, rows, logged)
 
     def _carry(self) -> Any:
-        """The last word arrives at the other end."""
+        """Deliver the last message to the other end."""
         word = self.word
         if isinstance(word, Request):
             seen = [self.log.get(number) for number in self.receiver.wanted(word.request)]

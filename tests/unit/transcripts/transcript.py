@@ -1,4 +1,4 @@
-"""Runs transcripts: files that say, for a core, which events go in and which effects come out.
+"""Runs transcripts: files that list, for a core, which events go in and which effects come out.
 
 A transcript is a text file. Everything in it but the outputs is written by people:
 
@@ -9,7 +9,7 @@ A transcript is a text file. Everything in it but the outputs is written by peop
          =  follower, term 0     output: the state afterwards
          !! InternalError: ...   output: the event was refused
 
-With DRIVETRAIN_REWRITE=1 the outputs are written anew, for people to read in the diff.
+With DRIVETRAIN_REWRITE=1 the outputs are rewritten, to be read in the diff.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Player(Protocol):
     """One core as a transcript drives it."""
 
     def names(self) -> Mapping[str, Any]:
-        """What the text of an event may name."""
+        """The names that the text of an event may use."""
 
     def step(self, event: Any, now_ms: int) -> list[Any]:
-        """Take an event; the effects."""
+        """Take an event; returns the effects."""
 
     def state(self) -> str:
         """The state in a few words."""

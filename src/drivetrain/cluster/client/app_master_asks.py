@@ -34,7 +34,7 @@ _COPY_MS: Final = 3_600_000
 
 
 async def ask_status(view: ApplicationView) -> JobStatus | None:
-    """The status: the final one of an application that is over, None while nobody answers."""
+    """The status: the final one of an application that is over, None while no application master answers."""
     if view.state.is_over or view.app_master is None:
         return status_of(view)
     try:
@@ -44,7 +44,7 @@ async def ask_status(view: ApplicationView) -> JobStatus | None:
 
 
 async def ask_history(view: ApplicationView) -> History:
-    """The last quarter of an hour; empty for an application that is over, and when nobody answers."""
+    """The last 15 minutes; empty for an application that is over, and when no application master answers."""
     if view.state.is_over or view.app_master is None:
         return History()
     try:
@@ -54,7 +54,7 @@ async def ask_history(view: ApplicationView) -> History:
 
 
 async def ask_threads(view: ApplicationView, executor: str | None) -> ThreadStacks:
-    """The stacks of an executor's threads (None: of any); raises UnavailableError when nobody answers."""
+    """The stacks of an executor's threads (None: of any); raises UnavailableError when no answer comes."""
     why = "it is over" if view.state.is_over else "it has no application master yet"
     if view.app_master is not None and not view.state.is_over:
         try:
@@ -67,7 +67,7 @@ async def ask_threads(view: ApplicationView, executor: str | None) -> ThreadStac
 
 
 async def ask_clock(view: ApplicationView, wanted_ms: int, timeout_ms: int) -> int | None:
-    """The clock once it is at `wanted_ms`; None when it is not within the timeout, or nobody answers."""
+    """The clock once it is at `wanted_ms`; None when it is not within the timeout, or no answer comes."""
     if view.app_master is None:
         return None
     question = WaitClock(wanted_ms, timeout_ms)

@@ -155,13 +155,13 @@ class Client(ScalingClient, WaitingClient):
         return await ask_status(view)
 
     async def history(self, view: ApplicationView) -> History:
-        """The last quarter of an hour of an application; empty when nobody answers, and when it is over."""
+        """The last 15 minutes of an application; empty when it is over, or no application master answers."""
         return await ask_history(view)
 
     async def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
         """The current stacks of the threads of an application's executor (None: of any executor).
 
-        Raises UnavailableError when nobody answers.
+        Raises UnavailableError when no application master answers.
         """
         return await ask_threads(await self.application(app), executor)
 

@@ -164,7 +164,8 @@ class ChangingClient(ABC):
         return answer.changed
 
     async def versions(self, app: str) -> GraphHistory:
-        """The versions of an application's graph; raises UnavailableError when nobody answers."""
+        """The versions of an application's graph; raises UnavailableError when no application master
+        answers."""
         return await ask_versions(await self.application(app))
 
 

@@ -1,7 +1,7 @@
 """Waiting for what happens in a cluster: the end of an application, its clock, the end of its processes.
 
 Problem: a client of the masters and a client through a console wait in the same way, however each asks: they
-look again and again, and continue while nobody answers.
+ask again and again, and continue while no answer comes.
 
 Design: `WaitingClient` has the waits; a client adds how it asks, and which errors may be gone after a moment.
 

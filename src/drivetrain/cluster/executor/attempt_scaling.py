@@ -8,7 +8,7 @@ What if we die here: the next attempt of the fragment settles the checkpoint, an
 
 Invariants:
 
-1. A query that was drained for a scaling is followed by another one, whatever becomes of the file.
+1. A query that was drained for a scaling is followed by another one, whatever happens to the file.
 
 Called by `running_versions`, in the attempt's thread.
 """

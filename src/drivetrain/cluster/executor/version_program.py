@@ -117,7 +117,7 @@ def made_version(
     with open(directory / "log", "wb", opener=private) as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", _PROGRAM, str(directory)],  # the current directory hides no package
-            stdin=subprocess.PIPE,  # its end tells the process that this one has ended
+            stdin=subprocess.PIPE,  # when it closes, the process knows that this one has ended
             stdout=log,
             stderr=log,
             env={**os.environ, PARENT_VARIABLE: str(os.getpid())},

@@ -154,7 +154,8 @@ class FreeSlots(Message, frozen=True, tag="dt.local.master.free-slots"):
 
 
 class ReleaseApplication(Message, frozen=True, tag="dt.local.master.release-application"):
-    """To the scheduler: drop the application's waiting requests, or only those of epochs below one."""
+    """To the scheduler: drop the application's waiting requests, or only those of epochs below
+    `below_epoch`."""
 
     app_id: str
     below_epoch: int | None = None
@@ -201,7 +202,7 @@ class PeerFound(Message, frozen=True, tag="dt.local.master.peer-found"):
 
 
 class CompareLists(Message, frozen=True, tag="dt.local.master.compare-lists"):
-    """The election's actor to `agreement`: a master was found, or (None) sent a message with another list."""
+    """The election's actor to `agreement`: a master was found, or (None) one has sent another list."""
 
     address: str
     master: ActorRef | None = None

@@ -1,7 +1,7 @@
 """Master to master: elections, the replicated registry, code archives.
 
 All go to `/user/master`, with the asking actor as the sender. `list_id` is a checksum of the
-sender's list of masters: masters with different lists do not deal with each other.
+sender's list of masters: masters with different lists ignore each other.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class CopiedCheckpoints:
                 return self._decoded(max(names), self._store.get(max(names)))
             except FileNotFoundError:  # there is a newer one by now
                 continue
-        raise self._outrun()
+        raise self._replaced_too_fast()
 
     def begin(self) -> Copy | None:
         """The newest checkpoint, with which a new state directory begins.
@@ -178,7 +178,7 @@ class CopiedCheckpoints:
                     (directory / name).write_bytes(content[start : start + file.size])
         except (FileNotFoundError, KeyError) as error:
             if self._has_later(copy.number):
-                raise self._outrun() from error
+                raise self._replaced_too_fast() from error
             raise self._damaged(self._name(copy.number), f"no {error}") from error
         write_manifest(directory, copy.manifest)
 
@@ -355,7 +355,7 @@ class CopiedCheckpoints:
         except msgspec.DecodeError as error:
             raise self._damaged(name, str(error)) from error
 
-    def _outrun(self) -> UnavailableError:
+    def _replaced_too_fast(self) -> UnavailableError:
         return UnavailableError(
             "the newest checkpoint is replaced faster than it is read",
             where=self.place,

@@ -3,9 +3,9 @@
 The problem: object stores differ, and most of what they offer differs from one to the next. Renaming, locking
 and conditional replacement are not available everywhere, and test servers claim more than they provide.
 
-The design: one small protocol. The only decision that is left to the store is `put_if_absent`: of all that
-create one name, one succeeds. S3, Google's and Azure's stores and HDFS have that. Nothing is decided by
-replacing an object if its tag has not changed
+The design: one small protocol. The only decision that is left to the store is `put_if_absent`: of all
+callers that create one name, one succeeds. S3, Google's and Azure's stores and HDFS have that. Nothing is
+decided by replacing an object if its tag has not changed
 (docs/decisions/0105-one-decision-is-left-to-an-object-store.md).
 
 Invariants of an implementation:
@@ -13,7 +13,7 @@ Invariants of an implementation:
 1. An object is seen whole or not at all.
 2. `put_if_absent` returns True in exactly one of all calls for a name, also when an answer was lost on the
    way and the request was sent again.
-3. What a call that returned has written is seen by every later call.
+3. The effect of a call that has returned is seen by every later call.
 
 Called by `object_files`, `stored_savepoint` and `object_places`; implemented by `obstore_store`.
 """
@@ -37,9 +37,9 @@ class StoredObject:
 class ObjectStore(Protocol):
     """The objects of one bucket, by name.
 
-    Every call raises `UnavailableError` when the store gives no answer for long, `FileNotFoundError` for an
-    object that does not exist, and `PermissionError` (`StoreAccessError`) when the credentials do not allow
-    it.
+    Every call raises `UnavailableError` when the store does not answer for a long time, `FileNotFoundError`
+    for an object that does not exist, and `PermissionError` (`StoreAccessError`) when the credentials do
+    not allow it.
     """
 
     def put_if_absent(self, path: str, content: bytes) -> bool:

@@ -37,7 +37,7 @@ PAGE: Final = 1000
 _NONCE: Final = "drivetrain-nonce"
 _NO_BUCKET: Final = "NoSuchBucket"
 _NO_TOKEN: Final = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
-"""What stores answer with status 400 to credentials that are no longer valid."""
+"""The codes that stores return, with status 400, for credentials that are no longer valid."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _ANSWER: Final = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
 _RETRIED: Final = frozenset({408, 409, 425, 429})

@@ -19,7 +19,7 @@ fragments, and an attempt of a fragment once it has the fragment's lock.
 Invariants:
 
 1. Until the decision the checkpoint is as it was, to the byte.
-2. After the decision only `settle` changes anything, and nobody reads the checkpoint before it has ended.
+2. After the decision only `settle` changes anything, and no process reads the checkpoint before it has ended.
 3. The checkpoint is absent only between two renames of `settle`.
 
 Called by `spark.run.divided_fragment`, by `dropped_state` before an application begins, and by attempts of
@@ -77,7 +77,8 @@ class DividedState:
     def settle(self) -> None:
         """Complete a division that was decided, and delete one that was not.
 
-        Raises DiskFullError and OutputError: then nobody may read the checkpoint before `settle` has ended.
+        Raises DiskFullError and OutputError: then no process may read the checkpoint before `settle` has
+        ended.
         """
         with writing(
             "the fragment's checkpoint", self._checkpoint, if_full=_IF_UNSETTLED, if_refused=_IF_UNSETTLED

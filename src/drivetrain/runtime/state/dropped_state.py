@@ -141,7 +141,8 @@ class DroppedState:
     def settle(self) -> None:
         """Complete what was decided, and delete what was not.
 
-        Raises DiskFullError and OutputError: then nobody may read the checkpoint before `settle` has ended.
+        Raises DiskFullError and OutputError: then no process may read the checkpoint before `settle` has
+        ended.
         """
         with writing("the fragment's checkpoint", self._checkpoint):
             if self._restored.is_dir():

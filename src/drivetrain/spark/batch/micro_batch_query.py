@@ -211,7 +211,7 @@ class MicroBatchQuery(FragmentQuery):
             return
         if self.is_held or self.batch_id < self.replay_until:
             return  # a change waits; or a batch that Spark has planned, and outputs may have, runs first
-        if self.inputs.are_read and self._is_at_final_clock() and self._is_looked_at():
+        if self.inputs.are_read and self._is_at_final_clock() and self._is_sampled():
             self._finish()
 
     def _look_at_late(self) -> None:
@@ -220,7 +220,7 @@ class MicroBatchQuery(FragmentQuery):
             if self.is_committed():
                 self.late.look()
 
-    def _is_looked_at(self) -> bool:
+    def _is_sampled(self) -> bool:
         """Whether the sampler has finished with the late messages of the last batches."""
         if self.late is None or self._query is None or self._query.of_spark is None or not self.batches:
             return True  # an engine without observation sees no late messages

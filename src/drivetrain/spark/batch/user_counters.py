@@ -5,8 +5,8 @@ attempt, although one process may run several of them on one Spark session.
 
 Design: one Spark accumulator per attempt of a fragment, which adds up pairs (name, amount). While functions
 of that attempt are sent to the workers, `active` puts it into every `drivetrain.accumulator` in them. Spark
-gives each task an empty copy, and merges the copies of tasks that succeeded into ours before it declares
-their job finished.
+gives each task an empty copy, and merges the copies of tasks that succeeded into the driver's before it
+declares their job finished.
 
 How long Python code took (`python_work`) comes back in the same way, under names that users do not see.
 

@@ -56,7 +56,7 @@ class ChannelWatch:
         for number in range(lag.end, self._store.length()):
             try:
                 entry = self._store.entry(number)
-            except TrimmedError:  # the producer trimmed it between our listing and our reading
+            except TrimmedError:  # the producer trimmed it between the listing and the reading
                 lag.trim(number + 1)
                 continue
             except MessageLossError:

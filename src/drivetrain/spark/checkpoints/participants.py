@@ -65,9 +65,9 @@ class CheckpointBook:
         self._lock = threading.Lock()
         self._here: dict[str, Participating] = {}
         self._known: set[str] = set()
-        self.send: Send = _to_nobody
+        self.send: Send = _drop_command
         """Sends commands to fragments of other processes: the fragment, which of its inputs, the command."""
-        self.answer: Answer = _to_no_coordinator
+        self.answer: Answer = _drop_event
         """Sends events to the coordinator; returns at once."""
 
     def joins(self, participation: Participating) -> None:
@@ -113,9 +113,9 @@ class CheckpointBook:
             participation.receive(input, command)
 
 
-def _to_nobody(fragment: str, input: str, command: Command) -> None:
+def _drop_command(fragment: str, input: str, command: Command) -> None:
     """The fragment does not run here: the command is sent again when it does."""
 
 
-def _to_no_coordinator(event: ParticipantEvent) -> None:
+def _drop_event(event: ParticipantEvent) -> None:
     """Until there is a coordinator, events are dropped: it will ask again."""

@@ -95,7 +95,7 @@ def _transpiled(session: SparkSession, fn: Callable[..., Any], result: str) -> A
 
 
 def _argument(value: Any, where: str) -> Any:
-    """An argument with Spark's columns in place of ours, also inside lists and functions of columns."""
+    """An argument with Spark's columns in place of the API's, also inside lists and functions of columns."""
     if isinstance(value, Column):
         return spark_column(value, where)
     if isinstance(value, list | tuple):

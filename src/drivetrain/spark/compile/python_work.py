@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 from drivetrain.api.accumulators import Accumulator
 
 HIDDEN: Final = "\0"
-"""The beginning of the names of our own counters: no user's counter has such a name."""
+"""The beginning of the names of Drivetrain's own counters: no user's counter has such a name."""
 SPENT_NS: Final = f"{HIDDEN}spent"
 TASKS: Final = f"{HIDDEN}tasks"
 LONGEST_NS: Final = f"{HIDDEN}longest"

@@ -118,7 +118,8 @@ class RollingSinks:
             sink.roll(ends=True)
 
     def pause(self) -> None:
-        """Show what there is before the run stops. What cannot be shown now waits for the next run."""
+        """Show all collected batches before the run stops. Those that cannot be shown now wait for the next
+        run."""
         try:
             for sink in self._sinks:
                 sink.roll(self._released(), ends=True)

@@ -82,7 +82,8 @@ class _Producing:
     sender: FlowSender
     retention: Retention
     has_ended: bool = False
-    """Whether the producer never waits: the log contains the final clock, or nobody reads it any more."""
+    """Whether the producer never waits: the log contains the final clock, or no subscriber reads it any
+    more."""
     is_catching_up: bool = False
     """Whether the subscriber has yet to read messages from before the channel: the producer does not wait."""
     blocked_s: float | None = None
@@ -137,7 +138,7 @@ class FlowBook:
         self._started = 0
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
-        self.send: Callable[[Word], None] = _nowhere
+        self.send: Callable[[Word], None] = _drop
         """Sends a flow message to another fragment; called with the lock held, so it must return at once."""
 
     # -- the producer's end --------------------------------------------------------------------------
@@ -389,5 +390,5 @@ class FlowBook:
                 end.losses.append(effect.loss)
 
 
-def _nowhere(message: Word) -> None:
+def _drop(message: Word) -> None:
     """Until `send` is set, messages are lost; the protocol repeats them."""

@@ -31,7 +31,7 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class ControlAnswers:
-    """Answers what others ask of the application in `rundir`, which this process runs."""
+    """Answers requests of other processes to the application in `rundir`, which this process runs."""
 
     def __init__(self, rundir: RunDirectory, changes: LiveChanges, reporter: RunReporter) -> None:
         self._rundir: Final = rundir

@@ -3,9 +3,9 @@
 Problem, stages and invariants: see `core.change.scaling_state`; how a death in the middle is survived:
 `runtime.state.divided_state`. An embedded run and an executor do the same to a fragment.
 
-Design: `step` is called again and again by whoever polls the fragment's driver. It drains the fragment's
-query; then the next query is made in a thread of its own, as for another trunk, and before that the state is
-divided.
+Design: `step` is called again and again by the code that polls the fragment's driver. It drains the
+fragment's query; then the next query is made in a thread of its own, as for another trunk, and before that
+the state is divided.
 
 What if we die here: the fragment continues with the partitions that it had, or with the new ones.
 

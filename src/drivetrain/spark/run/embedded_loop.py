@@ -117,7 +117,7 @@ class EmbeddedLoop:
             self._tell_checkpoints()
             return RunOutcome.FINISHED
         self._tell_checkpoints()
-        self._tell_left()
+        self._report_left()
         self._tell_notices()
         if self._listener.stop_requested():
             self._begin_stop()
@@ -190,7 +190,7 @@ class EmbeddedLoop:
             self._reported[query.fragment.id] = (batch, query.state)
             self._listener.on_event(FragmentStateChanged(query.fragment.id, query.state))
 
-    def _tell_left(self) -> None:
+    def _report_left(self) -> None:
         """Report the fragments that are gone since the last step."""
         for id in self._reported.keys() - self.drivers.keys():
             del self._reported[id]

@@ -104,7 +104,7 @@ class FragmentChanges:
         id = query.fragment.id
         self._versions.attach(query)
         self._drivers[id] = self._drive(query)
-        self._tell_changed()
+        self._announce_fragments()
         self._watch_channels(id)
         self._drivers[id].start()
 
@@ -119,7 +119,7 @@ class FragmentChanges:
         """The previous version is in force again, with its fragments."""
         for id in self._execution.leaving.keys() - self._leaving.stages.keys():
             del self._execution.leaving[id], self._left_by[id]
-        self._tell_changed()
+        self._announce_fragments()
 
     def resume(self, change: Change | None) -> None:
         """Continue where an earlier process was killed, before any query starts; `change` is on trial."""
@@ -138,7 +138,7 @@ class FragmentChanges:
                 self._add_driver(id)
         for id in self._versions.in_force.record.fragments:
             self._watch_channels(id)
-        self._tell_changed()
+        self._announce_fragments()
 
     def _record_with(self, number: int, id: str) -> GraphVersion:
         record = self._stored.version(number)
@@ -170,13 +170,13 @@ class FragmentChanges:
         if goes_back:
             self._stop(id)
         self._leave(id, drains=drains)
-        self._tell_changed()
+        self._announce_fragments()
 
     def look(self) -> None:
         """Take the next steps of fragments that leave; end new channels whose producers have ended."""
         for id, stage in list(self._leaving.stages.items()):
             if stage is LeavingStage.HELD:
-                if self._went_over(id):
+                if self._producers_have_stopped(id):
                     self._perform(self._leaving.went_over(id))
             elif self._has_drained(self._drivers[id]):
                 self._perform(self._leaving.finished(id))
@@ -196,7 +196,7 @@ class FragmentChanges:
         driver.drain()
         return not driver.is_draining
 
-    def _went_over(self, id: str) -> bool:
+    def _producers_have_stopped(self, id: str) -> bool:
         """Whether the producers of a fragment have stopped writing to it for good."""
         return all(self._has_let_go(channel, producer) for channel, producer in self._channels(id))
 
@@ -247,7 +247,7 @@ class FragmentChanges:
         if driver is not None:
             driver.stop()
         self._execution.leaving.pop(id, None)
-        self._tell_changed()
+        self._announce_fragments()
 
     def _delete(self, id: str) -> None:
         number, record = self._left_by.pop(id)
@@ -327,7 +327,7 @@ class FragmentChanges:
 
     # -- who has to know -------------------------------------------------------------------------------
 
-    def _tell_changed(self) -> None:
+    def _announce_fragments(self) -> None:
         """Inform the clock and the checkpoints of the application's fragments."""
         known = {f.id: f for f in clocked_fragments(self._versions.in_force.plan) if f.id in self._drivers}
         self._checkpoints.changed({id: self._drivers[id].query for id in known})

@@ -36,7 +36,7 @@ def have_go_over(
     """Have a fragment run a version from its next batch on; nothing is done while it cannot change.
 
     With `before` it runs that version too, until it has handed over. `made` makes the version's branches for
-    a query, from those that the query has at hand if they fit.
+    a query, from those that the query already has if they fit.
     """
     query = driver.query
     if query.versions is None or driver.is_recovering or driver.is_finished:

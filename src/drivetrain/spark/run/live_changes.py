@@ -193,7 +193,7 @@ class LiveChanges:
                 self._history.resume(record.number)
             self._reserved.acquire()
             self._take(trial.ChangeResumed(change))
-        self._see_to_versions()
+        self._switch_fragments()
 
     def step(self) -> None:
         """Advance the current change by one step; raises when it cannot be recorded."""
@@ -205,7 +205,7 @@ class LiveChanges:
         if handover is not None and self._handovers.handover is None:
             self._history.reach(Reached.HANDED_OVER)
         self._look()
-        self._see_to_versions()
+        self._switch_fragments()
         self.scaling.look()
         self._withdrawn.look()
         self._fragments.look()
@@ -232,7 +232,7 @@ class LiveChanges:
                     self._history.reach(Reached.HISTORY_READ)
                 self._proposal = ready
                 self._take(trial.ChangeProposed(ready.change))
-                self._see_to_versions()
+                self._switch_fragments()
         except (HandoverError, HistoryError, UnavailableError) as error:
             if self._core.stage is not Stage.IDLE:
                 raise
@@ -262,7 +262,7 @@ class LiveChanges:
         if driver.fragment not in self._drivers:
             return True  # it was new with the version, and has left
         driver.start_again(lambda query: self._execution.fragment(query.fragment.id, counts=query.counts))
-        self._see_to_versions()
+        self._switch_fragments()
         return True
 
     def _end_trial(self, fragment: str, number: int, versions: QueryVersions, error: Exception) -> bool:
@@ -320,7 +320,7 @@ class LiveChanges:
             return fragment in self._handovers.proven
         return is_committed
 
-    def _see_to_versions(self) -> None:
+    def _switch_fragments(self) -> None:
         """Switch every fragment to the version that it should run."""
         self._wanted.look(self._core.change, self._proposal)
 

@@ -54,7 +54,7 @@ class TrunkChanges:
         self._drivers: Final = drivers
         self._same: Final[dict[tuple[str, int, int], bool]] = {}
         self._drained: Final[dict[str, FragmentQuery]] = {}
-        self._going: Final[dict[str, int]] = {}
+        self._restarting_with: Final[dict[str, int]] = {}
         """The version with which the next query of a fragment is being made."""
 
     def restarts(self, fragment: str, number: int, *, on_trial: bool) -> bool:
@@ -70,13 +70,13 @@ class TrunkChanges:
         driver.drain()
         self._drained[fragment] = query
         if not driver.is_draining and query.is_committed():
-            self._going[fragment] = number
+            self._restarting_with[fragment] = number
             driver.restart(lambda made: _set_trial(made, on_trial=on_trial))
         return True
 
     def version_of(self, driver: FragmentDriver) -> int:
         """The version that is to blame if a fragment has failed."""
-        versions, going = driver.query.versions, self._going.get(driver.fragment)
+        versions, going = driver.query.versions, self._restarting_with.get(driver.fragment)
         assert versions is not None
         return going if going is not None and driver.has_lost_its_query else versions.running.number
 

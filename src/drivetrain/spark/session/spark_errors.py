@@ -160,7 +160,7 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
 
 
 def _cause_left_out(error: BaseException) -> str:
-    """The message of the first exception in Java, if Spark's report has words of its own instead."""
+    """The message of the first exception in Java, if Spark's report does not contain it."""
     cause: Any = getattr(error, "_cause", None)
     while getattr(cause, "_cause", None) is not None:
         cause = cause._cause

@@ -1,4 +1,4 @@
-"""A batch that is known beforehand, in place of a DataFrame: sinks ask no more of a small one."""
+"""A batch of given rows, in place of a DataFrame: it has all methods that sinks call on a small one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ArrowFrame:
         return from_arrow_schema(self.table.schema)
 
     def withColumn(self, name: str, column: Any) -> ArrowFrame:
-        """The column that the outbox adds, whose values nobody reads."""
+        """Add the column that the outbox adds; its values are never read."""
         times = pa.array([0] * self.table.num_rows, pa.timestamp("us", "UTC"))
         return ArrowFrame(self.table.append_column(name, times))
 

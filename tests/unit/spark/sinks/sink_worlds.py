@@ -1,4 +1,4 @@
-"""Two sinks that publish together, on files or in a database, with crashes wherever something is done."""
+"""Two sinks that publish together, on files or in a database, with crashes before every step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FileWorld:
         writer.prepare(frame(id=pa.array(ids, pa.int64())), batch)
 
     def shown(self) -> dict[str, list[int]]:
-        """What a reader finds who asks for one transaction."""
+        """The results that a reader finds in one transaction."""
         home = self.directory / "out"
         try:
             found = published_files(home)
@@ -74,10 +74,10 @@ class FileWorld:
     def steps(self, before: Callable[[], None]) -> Iterator[None]:
         """Call `before` before every step of publishing."""
         with (
-            patch.object(rolling_module, "publish_file", _told(rolling_module.publish_file, before)),
-            patch.object(rolling_module, "join_files", _told(rolling_module.join_files, before)),
-            patch.object(Rolling, "_delete_parts", _told(Rolling._delete_parts, before)),
-            patch.object(Manifest, "replace", _told(Manifest.replace, before)),
+            patch.object(rolling_module, "publish_file", _with_before(rolling_module.publish_file, before)),
+            patch.object(rolling_module, "join_files", _with_before(rolling_module.join_files, before)),
+            patch.object(Rolling, "_delete_parts", _with_before(Rolling._delete_parts, before)),
+            patch.object(Manifest, "replace", _with_before(Manifest.replace, before)),
         ):
             yield
             before()
@@ -102,7 +102,7 @@ class SqliteWorld:
         stage(writer, batch, pa.table({"id": pa.array(ids, pa.int64())}))
 
     def shown(self) -> dict[str, list[int]]:
-        """What a reader finds in one transaction."""
+        """The results that a reader finds in one transaction."""
         if not self.path.exists():
             return {id: [] for id in IDS}
         with closing(sqlite3.connect(self.path)) as connection:
@@ -119,16 +119,16 @@ class SqliteWorld:
     def steps(self, before: Callable[[], None]) -> Iterator[None]:
         """Call `before` before every statement, and before a batch leaves the outbox."""
         with (
-            patch.object(SqliteSession, "execute", _told(SqliteSession.execute, before)),
-            patch.object(SqliteSession, "load", _told(SqliteSession.load, before)),
-            patch.object(Outbox, "drop", _told(Outbox.drop, before)),
+            patch.object(SqliteSession, "execute", _with_before(SqliteSession.execute, before)),
+            patch.object(SqliteSession, "load", _with_before(SqliteSession.load, before)),
+            patch.object(Outbox, "drop", _with_before(Outbox.drop, before)),
         ):
             yield
             before()
 
 
 def stage(writer: SqlSinkWriter, batch: int, table: pa.Table) -> None:
-    """What `prepare` does with a batch, without Spark."""
+    """Store a batch as `prepare` does, without Spark."""
     columns = ArrowFrame(table)
     writer._fit(columns.schema)
     parts = []
@@ -138,7 +138,7 @@ def stage(writer: SqlSinkWriter, batch: int, table: pa.Table) -> None:
     writer._outbox.prepare(PreparedBatch(batch, tuple(parts)))
 
 
-def _told(call: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
+def _with_before(call: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
     def told(*args: Any, **kwargs: Any) -> Any:
         before()
         return call(*args, **kwargs)

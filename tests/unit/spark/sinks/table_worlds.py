@@ -13,7 +13,7 @@ from unittest.mock import patch
 import deltalake
 import polars as pl
 import pyarrow as pa
-from sink_worlds import Crash, _told
+from sink_worlds import Crash, _with_before
 
 from drivetrain.api import sinks
 from drivetrain.connectors.delta.delta_table import DeltaTarget
@@ -25,7 +25,7 @@ from drivetrain.spark.connector.sink import SinkContext
 
 
 class TableWorld:
-    """A table of some format in a directory; other processes write to it by `other`."""
+    """A table of some format in a directory; `other` writes to it like another process."""
 
     target: type[Any]
 
@@ -50,7 +50,7 @@ class TableWorld:
         return {path.name for path in self.directory.rglob("*.parquet")}
 
     def shown(self) -> set[str]:
-        """Those that the table has."""
+        """The names of the files that the table's current version has."""
         raise NotImplementedError
 
     def version(self) -> int:
@@ -61,11 +61,11 @@ class TableWorld:
         raise NotImplementedError
 
     def compact(self) -> bool:
-        """What a tool does beside the sink: write the rows of all files to one; whether it came to that."""
+        """Compact the table as an independent tool does; returns whether there was anything to compact."""
         raise NotImplementedError
 
     def create(self, columns: pa.Schema) -> None:
-        """Make a table with these columns, in place of an earlier one."""
+        """Create a table with these columns, in place of an earlier one."""
         raise NotImplementedError
 
     def interfere(self, name: str) -> None:
@@ -82,7 +82,7 @@ class TableWorld:
                 raise Crash
 
         def told(owner: Any, name: str) -> Any:
-            return patch.object(owner, name, _told(getattr(owner, name), before))
+            return patch.object(owner, name, _with_before(getattr(owner, name), before))
 
         with ExitStack() as stack:
             stack.enter_context(armed(before))

@@ -17,7 +17,7 @@ from drivetrain.spark.connector.source import SourceContext
 
 
 class DeltaReading:
-    """What Spark does with a source: it keeps offsets, plans batches, and reads their parts."""
+    """Does what Spark does with a source: keeps offsets, plans batches, and reads their parts."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ has to arrive, or to arrive once. `proposed_change` has everything compiled befo
 
 | when | a change is |
 |---|---|
-| the application starts, its job starts again, a fragment starts | refused: nobody could compile it |
+| the application starts, its job starts again, a fragment starts | refused: no executor could compile it |
 | a fragment is being scaled | refused, and no fragment is scaled during a change |
 | the application goes back to a checkpoint or is started again | kept: the trial continues |
 | a checkpoint or a savepoint is made | taken: a snapshot and a change of a fragment have the query's turn |

@@ -129,7 +129,7 @@ class ApplicationCheckpoints:
     # ---- events
 
     def changed(self, participants: Mapping[str, bool]) -> None:
-        """These fragments take part from now on, each with whether it has a source."""
+        """These fragments take part from now on; the values are whether each has a source."""
         self._has_sources = [id for id, has_source in participants.items() if has_source]
         self._actor.tell(FragmentsOfCheckpoints(frozenset(participants)))
 

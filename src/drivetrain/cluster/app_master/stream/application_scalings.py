@@ -155,11 +155,11 @@ class ApplicationScalings:
             try:
                 answer = await member.executor.ask(request, timeout_ms=_CHECKS_MS)
             except AskError as error:
-                raise _away(fragment, str(error)) from error
+                raise _not_running(fragment, str(error)) from error
         if isinstance(answer, PrepareFailed):
             raise RefusedChangeError(answer.error)
         if not isinstance(answer, ScalingChecked):
-            raise _away(fragment, "it is starting")
+            raise _not_running(fragment, "it is starting")
         return answer.state
 
     def _found(self, message: ScaleFragment, asker: ActorRef, state: ScalingState) -> None:
@@ -228,7 +228,7 @@ class ApplicationScalings:
         self._owner.note(ErrorView("notice", state.in_words))
 
 
-def _away(fragment: str, why: str) -> UnavailableError:
+def _not_running(fragment: str, why: str) -> UnavailableError:
     return UnavailableError(
         "the fragment that is to be scaled does not run now",
         where=f"fragment {fragment}",

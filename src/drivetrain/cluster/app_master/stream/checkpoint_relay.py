@@ -93,7 +93,7 @@ class CheckpointTraffic:
                 self._made.changed(self._participants)
 
     def changed(self, participants: Mapping[str, bool]) -> None:
-        """These fragments take part from now on, each with whether it has a source."""
+        """These fragments take part from now on; the values are whether each has a source."""
         if participants and participants != self._participants:
             self._participants = participants
             if self._made is not None:

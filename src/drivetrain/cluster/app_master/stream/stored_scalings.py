@@ -69,7 +69,7 @@ class StoredScalings:
             return []  # nothing depends on it; the next addition reports the damage
 
     def planned(self, state: ScalingState) -> PlannedScaling:
-        """What a scaling would do that could begin."""
+        """What a scaling that can begin would do."""
         return planned_scaling(state, [scaled.of for scaled in self.done()])
 
     def fragment_of(self, name: str) -> str:
@@ -86,8 +86,8 @@ class StoredScalings:
         return found
 
     def begin(self, state: ScalingState) -> None:
-        """Have a fragment scaled; raises UnavailableError when that is not this application master's to do,
-        and what writing raises: then nothing has changed."""
+        """Have a fragment scaled; raises UnavailableError when another application master decides by now,
+        and errors of writing: then nothing has changed."""
         with self._rundir.preparation.while_prepared_by(self._me):
             wanted = WantedScaling(self._me.app_id, state)
             try:

@@ -258,8 +258,8 @@ class StoredVersions:
     # ---- recording
 
     def record(self, compiled: Compiled) -> Standing:
-        """Put a version in force; raises UnavailableError when that is not this application master's to do,
-        and what writing raises: then nothing has changed."""
+        """Put a version in force; raises UnavailableError when another application master decides by now,
+        and errors of writing: then nothing has changed."""
         reached(CrashPoint.BEFORE_VERSION)
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
