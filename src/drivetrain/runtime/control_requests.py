@@ -73,7 +73,7 @@ class SubscriptionWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     starts_over: bool = False
 
     def is_same(self, known: SubscriptionRecord) -> bool:
-        """Whether a subscription of that source is what is asked for."""
+        """Whether a subscription of that source is the requested one."""
         return (self.stream, self.drop_after_ms) == (known.stream, known.drop_after_ms)
 
 
@@ -112,7 +112,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
-    """The answer: what was asked for, or why not. `number` is that of the version that was asked for."""
+    """The answer: the requested data, or the refusal. `number` is that of the requested version."""
 
     state: ChangeState | None = None
     number: int = 0
@@ -203,7 +203,7 @@ def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscr
     """
     subscribed = ask(rundir, ControlRequest("subscribe", wanted=wanted), _COMPILES_S).subscribed
     if subscribed is None:
-        raise InternalError("the answer of an application lacks what it keeps", where=rundir.app_id)
+        raise InternalError("the answer of an application lacks the subscription", where=rundir.app_id)
     return subscribed
 
 

@@ -65,7 +65,7 @@ class DurableFile:
         return InputError(
             f"{self._what} cannot be read",
             where=str(self.path),
-            expected="what was written, and its checksum",
+            expected="the content as it was written, with its checksum",
             got=got,
             remedy=self._if_damaged,
         )

@@ -243,7 +243,7 @@ class GraphVersions:
         self._stages_file(number).write(msgspec.json.encode(stages))
 
     def note_removed(self, number: int, sink: str | None) -> None:
-        """Record that nothing of a new sink is to be removed any more; None: of no sink.
+        """Record that a new sink has no more results to remove; None: that no new sink has any.
 
         Several processes may do that at the same time, each for the sinks of its fragments.
         """

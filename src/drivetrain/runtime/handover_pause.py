@@ -34,7 +34,7 @@ FILE: Final = "handover-pause"
 
 
 class HandoverPause(msgspec.Struct, frozen=True):
-    """The fragments `touched` are to stand between two batches, for version `number`, which proposal `id`
+    """The fragments `touched` must stand between two batches, for version `number`, which proposal `id`
     makes."""
 
     id: str

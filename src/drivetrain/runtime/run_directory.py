@@ -94,7 +94,7 @@ class RunDirectory:
     # -- locking --------------------------------------------------------------------------------------
 
     def acquire(self, *, fresh: bool = False) -> None:
-        """Create the directory if needed and lock it; `fresh` when it is to be cleared.
+        """Create the directory if needed and lock it; `fresh` when it must be cleared.
 
         Raises `UnavailableError` when another process runs it, `InputError` for damaged notes unless `fresh`.
         """

@@ -1,4 +1,4 @@
-"""The scaling of a fragment that an application in a cluster is to do, as a file.
+"""The wanted scaling of a fragment of an application in a cluster, as a file.
 
 Problem: a client asks the application master to scale a fragment, which runs in another process. Each of them
 may die between any two steps, and no message is sure to arrive; yet a scaling that was promised to a client
@@ -15,7 +15,7 @@ submission of the application, which has another id, forgets it.
 Invariants:
 
 1. One scaling at a time is wanted.
-2. The file is removed only after the scaling has ended, well or not.
+2. The file is removed only after the scaling has ended, successfully or not.
 
 Called by `cluster.app_master.stream.stored_scalings`, and by `running_versions` of executors.
 """

@@ -107,7 +107,7 @@ class AttemptHandover:
 
     @property
     def is_pausing(self) -> bool:
-        """Whether the files are to be read again and again."""
+        """Whether the files must be read again and again."""
         return self._pause is not None or self._is_unreadable
 
     def _stand(self) -> None:
@@ -167,7 +167,7 @@ class AttemptHandover:
         self._take(HandoverBegun(self._entered, of if is_alone else frozenset()))
 
     def look(self) -> bool:
-        """Look at the fragment's progress; returns whether it is to run the new version alone from now on."""
+        """Look at the fragment's progress; returns whether it must run the new version alone from now on."""
         handover, driver, query = self._stages.handover, self._driver, self._driver.query
         if handover is None:
             if self._is_unsettled and note_alone(driver):

@@ -332,7 +332,7 @@ class CopiedCheckpoints:
         return [found.path for page in self._store.pages(folder, after) for found in page]
 
     def _checkpoint_names(self, after: str = "") -> list[str]:
-        """The names of checkpoints, without what others have put beside them: backups, notes."""
+        """The names of checkpoints, without other files in the folder: backups, notes."""
         start = len(self._checkpoints) + 1
         return [name for name in self._names_in(self._checkpoints, after) if _NAME.fullmatch(name[start:])]
 

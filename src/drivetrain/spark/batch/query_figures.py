@@ -189,7 +189,7 @@ class QueryFigures:
             batch = self._unseen.popleft()
             newest_ms = batch.newest_ms
             if newest_ms is None and batch.id == batch_id:
-                newest_ms = newest_taken_ms  # for earlier batches it is not known what was the newest then
+                newest_ms = newest_taken_ms  # the newest timestamp at the time of earlier batches is unknown
             if newest_ms is None:
                 continue
             if self.publishes_later():

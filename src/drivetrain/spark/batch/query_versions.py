@@ -99,7 +99,7 @@ class QueryVersions:
         return self._record.since_of(batch_id)
 
     def note_next(self, batch_id: int) -> None:
-        """Note that a batch that has not begun is to run with what is wanted; the query's turn is held."""
+        """Note that a batch that has not begun will run with the wanted set; the query's turn is held."""
         self._record.note(batch_id, self.wanted.number, self.wanted.before)
 
     def began(self, number: int) -> int | None:

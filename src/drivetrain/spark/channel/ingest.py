@@ -148,7 +148,7 @@ class Ingest:
     # -- they are stored ---------------------------------------------------------------------------
 
     def step(self, now_s: float) -> float | None:
-        """Store the rows of one entry, if that is due; raises what is wrong with them, or with their source.
+        """Store the rows of one entry, if that is due; raises errors in them, or of their source.
 
         `now_s` is in seconds of a clock that is never set back. Returns for how many seconds nothing becomes
         due unless rows come, or None when all is stored.

@@ -1,4 +1,4 @@
-"""The channels of one query that other applications read: room for batches, and what is dropped.
+"""The channels of one query that other applications read: space for batches, and dropped messages.
 
 Problem: the reader is another application. It answers no flow message, and may be stopped for days while its
 producer runs.

@@ -109,7 +109,7 @@ class Kept(Protocol):
     """Deletes messages from the store of a source."""
 
     def trim(self, store: ChannelStore) -> None:
-        """Delete what was read and need not be kept."""
+        """Delete messages that were read and need not be kept."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class DividedFragment:
             driver.restart(_continue, self.divided)
 
     def divided(self, query: FragmentQuery) -> Steps[None]:
-        """Divide the state of a query that has stopped; the next one continues with what there is then.
+        """Divide the state of a query that has stopped; the next one continues with the resulting checkpoint.
 
         Raises DiskFullError and OutputError when the division was decided and cannot be completed: no query
         may start.

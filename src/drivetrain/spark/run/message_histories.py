@@ -179,7 +179,7 @@ class MessageHistories:
                     self._end()
 
     def close(self) -> None:
-        """The run ends: what is being read is given up."""
+        """Give up reading, because the run ends."""
         if self._stepping:
             self._end()
 

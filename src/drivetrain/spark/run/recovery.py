@@ -171,7 +171,7 @@ class SteppingThread(threading.Thread, Generic[T]):
             raise self._error
 
     def give_up(self) -> None:
-        """Stop the steps, and wait for that; the next run completes what they do."""
+        """Stop the steps, and wait for that; the next run completes their work."""
         self._given_up.set()
         self.join()
 

@@ -89,7 +89,7 @@ class RunReporter:
     # -- the listener of the run -----------------------------------------------------------------------
 
     def on_event(self, event: ProgressEvent) -> None:
-        """Keep what has happened, and pass it on."""
+        """Record an event, and pass it on."""
         self._state = self._state.after(event)
         self._listener.on_event(event)
 

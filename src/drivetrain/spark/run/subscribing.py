@@ -1,8 +1,8 @@
 """Has an application subscribe to the streams of others that it reads, before its queries start.
 
 Problem: the other application may not run yet, may be in the middle of a change, may have started over, or
-may have ended this application's subscription. What is read must be exactly what the state here continues
-with.
+may have ended this application's subscription. The messages read must be exactly those with which the state
+here continues.
 
 Design: a source without a note subscribes as a reader that starts over, and writes a note about its
 subscription. Until the other application runs and can change, the source waits, and reports this. A source

@@ -92,7 +92,7 @@ class WithdrawnSinks:
         refuse_withdrawn({id for _, id in self._waiting}, sinks)
 
     def resume(self) -> None:
-        """Remove what the run before has left; before any batch runs."""
+        """Remove results that the previous run has left; called before any batch runs."""
         for number in self._stored.numbers():
             try:
                 ending = self._stored.ending(number)

@@ -45,7 +45,7 @@ class StoredScalings:
         self._scalings: Final = Scalings(rundir.path)
 
     def forget_others(self) -> None:
-        """Forget what an earlier submission of the application was to do; the fence is held."""
+        """Forget a scaling that an earlier submission of the application wanted; the fence is held."""
         try:
             wanted = self._wanted.read()
         except InputError:

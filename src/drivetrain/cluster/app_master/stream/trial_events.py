@@ -42,7 +42,8 @@ def events_of(seen: SeenVersion, change: Change) -> list[Event]:
 
 
 def failure_of(fragment: str, error: ErrorView, change: Change) -> BatchFailed | None:
-    """The end of the trial by a fragment that cannot start; None for what another attempt may avoid."""
+    """The end of the trial by a fragment that cannot start; None for an error that another attempt may
+    avoid."""
     if fragment not in change.may_fail_before_a_batch or error.code in (
         UnavailableError.code,
         RESTORE_NEEDED,

@@ -125,7 +125,7 @@ class AppMasters:
         app_id, app_master = message.app_id, message.app_master
         run = self._runs.get(app_id)
         if run is None or run.app_master not in (None, app_master):
-            raise RefusedError(f"epoch {message.epoch} of {app_id} is not to run", reason="stale-epoch")
+            raise RefusedError(f"epoch {message.epoch} of {app_id} must not run", reason="stale-epoch")
         before = self._registry.records.get(app_id)
         record = self._registry.register(app_id, message.epoch)
         if run.app_master is None:
