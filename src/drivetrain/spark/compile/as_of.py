@@ -6,7 +6,7 @@ age, and which one is the newest is known only when the clocks of both streams h
 Design: both sides are packed by bucket of their keys, as Arrow (see `deduplication`). Messages and versions
 wait in the state of the bucket. When the clock has passed a message, it is joined with the versions that it
 sees (`core.state.versions`); older versions are then dropped. Without `on`, versions go to all buckets, and
-messages to any.
+each message to an arbitrary one.
 
 A late version (older than the clock before its batch) does not change results that were emitted: messages
 from the clock on see it if it is still the newest. It is counted; a late message is counted and left out.
@@ -111,7 +111,7 @@ def _require(operation: JoinAsOf, messages: Frame, versions: Frame, where: str) 
 class SidePack:
     """Packs the rows of one side by bucket, as Arrow streams with the keys of rows.
 
-    Without `on` a version goes to all buckets, a message to any.
+    Without `on` a version goes to all buckets, a message to an arbitrary one.
     """
 
     side: bytes

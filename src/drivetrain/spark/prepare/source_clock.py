@@ -3,9 +3,9 @@
 Problem: the clock of a source with partitions needs the largest timestamp of each, for every batch, without a
 second pass over it; and an unknown partition may appear.
 
-Design: Spark computes the largest timestamps while the batch passes (`observe`): one of all, and if messages
-carry the number of their partition (`PART`) one for each partition that was known when the query was
-compiled, and the number of messages of other partitions. `PartitionClocks` passes them to
+Design: Spark computes the largest timestamps while the batch passes (`observe`): that of all messages and,
+if messages carry the number of their partition (`PART`), that of each partition that was known when the
+query was compiled; and it counts the messages of other partitions. `PartitionClocks` passes them to
 `core.clock.source_clocks`. A batch with messages of an unknown partition does not move the clock, nor does
 anything after it: the query must be compiled again (`has_outgrown`), with that partition.
 

@@ -87,7 +87,7 @@ def has_new_messages(query: FragmentQuery, handover: Handover) -> bool:
 
 
 def note_alone(driver: FragmentDriver) -> bool:
-    """Record that the next batch runs the new version alone: it may be long before one comes.
+    """Record that the next batch runs the new version alone, as that batch may be a long time away.
 
     Returns whether that is recorded, or no batch follows.
     """
