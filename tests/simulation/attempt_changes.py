@@ -82,8 +82,12 @@ class Changer:
         self.changes_left = changes
         self.at_once = 0.9 if world.drawn.is_growing else 0.5  # no fragment starts or leaves at an event time
         """How likely it is that a change takes effect with the next batch."""
+        self.turns_back = 0.0
+        """How likely it is that the user returns from a handover, and then cancels that on trial."""
         self.handed_over = 0
         """How often the rows of a version were compared with the time of its handover."""
+        self.returned = 0
+        """How often a handover began again, because the return from it was rolled back."""
         self.pauses_s: tuple[float, ...] = (0.05, 0.3, 1.0)
         self.made = 0
         self.in_force: set[int] = set()
@@ -121,8 +125,11 @@ class Changer:
             return
         app_master = system.reference(ActorPath.parse(world.paths["am"]))
         drawn = random.random()
+        turned = self.turned_back() if self.turns_back and random.random() < self.turns_back else None
         request: Message
-        if drawn < 0.7:
+        if turned is not None:
+            request = turned
+        elif drawn < 0.7:
             self.made += 1
             discards = world.drawn.is_growing and random.random() < 0.3
             options = ChangeOptions(discards=discards, at=self.drawn_time())
@@ -141,6 +148,16 @@ class Changer:
             and not answer.error.what.startswith(OUTDATED)
         ):
             self.wrong.append(f"{request} was refused: {answer.error}")
+
+    def turned_back(self) -> Message | None:
+        """The next step of a user who returns from a version at an event time, and changes their mind."""
+        stored = GraphVersions(next((self.world.place / "state").glob("shells-*")))
+        record = stored.in_force()
+        if record is None or stored.is_on_trial(record) is (record.at_ms is not None):
+            return None
+        if record.at_ms is not None:
+            return ChangeGraph(0, None, record.follows)
+        return GiveUpChange(record.number) if record.made_how == "rollback" else None
 
     def drawn_time(self) -> int | None:
         """When a change takes effect: at an event time, or with the next batch."""
@@ -171,6 +188,8 @@ class Changer:
         if stored.ending(number) is not None or number not in stored.numbers():
             self.wrong.append(f"the trial of {number} ends twice, or never began")
         record = stored.version(number)
+        if outcome is Outcome.ROLLED_BACK and record.made_how == "rollback":
+            self.returned += stored.version(record.follows).at_ms is not None
         if outcome is Outcome.DONE and record.at_ms is None:  # else the clock may have reached it first
             without = [
                 f for f in touched(stored.version(record.follows), record) if not self.has_run(f, number)

@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from shell_disk import Killed
 from shell_engine import APART_MS, DISORDER_MS, StandInEngine, StandInQuery, is_bad, time_of_ms
 
@@ -37,7 +38,7 @@ from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import Participation, RestoreNeededError
 from drivetrain.spark.flow.flow_book import FlowBook
-from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.embedded import assembled
@@ -288,6 +289,8 @@ class Process:
             self.listener.stops = True
         if world.changes_left > 0 and world.random.random() < world.eagerness:
             self.change()
+        if world.turns_back and world.random.random() < 0.02:
+            self.turn_back()
         if world.scalings_left > 0 and world.random.random() < 0.02:
             self.scale()
         number = self.loop.changes.state.number
@@ -346,6 +349,21 @@ class Process:
         except (UserError, UnavailableError) as refused:
             if refused.what not in REFUSALS and "is handing over to" not in refused.what:
                 raise
+
+    def turn_back(self) -> None:
+        """The user returns from a handover to the version before, and cancels that while it is on trial."""
+        changes = self.loop.changes
+        record, stored = changes.versions.in_force.record, self.rundir.versions
+        with contextlib.suppress(UserError, UnavailableError):  # another change is under way, or it is over
+            if changes.state.both:
+                before, code = stored.version(record.follows), stored.code(record.follows)
+                assert code is not None
+                graph = graph_from_code(code, "the version before")
+                before = msgspec.structs.replace(before, schemas={}, at_ms=None)
+                changes.propose(AskedChange(before, graph, code, "rollback", record.number))
+            elif record.made_how == "rollback" and stored.is_on_trial(record):
+                changes.give_up(record.number)
+                self.world.returned += stored.version(record.follows).at_ms is not None
 
     def drawn_time(self) -> int | None:
         """When a change takes effect: at an event time, or with the next batch."""

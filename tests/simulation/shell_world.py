@@ -57,6 +57,7 @@ class World:
         has_history: bool = False,
         scalings: int = 0,
         is_copied: bool = False,
+        turns_back: bool = False,
     ) -> None:
         self.random = Random(seed)
         self.directory = directory
@@ -87,6 +88,8 @@ class World:
         """How often the state directory was lost."""
         if is_copied:
             self.changes_left = 0  # the versions would be lost with the directory, but not the user's file
+        self.turns_back, self.returned = turns_back, 0
+        """Whether the user returns from handovers, and cancels that; how often that was cancelled."""
         self.rolled_back: set[int] = set()
         """The changes of versions that were rolled back."""
         self.changes = 0
@@ -295,6 +298,7 @@ def run_world(
     has_history: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
+    turns_back: bool = False,
 ) -> World:
     """Run an application to its end, however often its process is killed on the way; raises an error for a
     violation."""
@@ -308,6 +312,7 @@ def run_world(
             has_history=has_history,
             scalings=scalings,
             is_copied=is_copied,
+            turns_back=turns_back,
         )
         with simulated(world):
             while run_life(world) is not RunOutcome.FINISHED:

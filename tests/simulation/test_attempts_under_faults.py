@@ -152,6 +152,18 @@ async def test_versions_hand_over_exactly_though_processes_die_between_two_effec
         assert world.changer.handed_over or not is_sure, "no version was compared with its time"
 
 
+@simulate(seeds=2, at_most=200)
+async def test_a_handover_continues_when_the_return_from_it_is_cancelled(simulation: Simulation) -> None:
+    with attempt_world(simulation, [CrashPoint.HANDOVER_RECORDED] * 2) as world:
+        changer = world.changer
+        changer.at_once, changer.changes_left, changer.turns_back = 0.1, 40, 0.7
+        world.drawn.trunks = 0.0
+        await begin(world)
+        await end(world)
+        is_sure = simulation.seed == 1
+        assert (changer.returned and changer.handed_over) or not is_sure, "nobody has turned back"
+
+
 OF_SCALING = (CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION)
 OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)  # the stand-in's queries have no state
 ELSEWHERE = (

@@ -24,6 +24,7 @@ def run(
     has_history: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
+    turns_back: bool = False,
 ) -> World:
     """Run an application to its end."""
     try:
@@ -34,6 +35,7 @@ def run(
             has_history=has_history,
             scalings=scalings,
             is_copied=is_copied,
+            turns_back=turns_back,
         )
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
@@ -79,6 +81,15 @@ def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorde
     twice = [CrashPoint.AFTER_VERSION] * 2
     run_seeds(lambda seed: worlds.append(run(seed, twice)), chosen_seeds(5, at_most=500))
     if len(worlds) > 1:
+        assert any(world.handed_over for world in worlds), "no version was compared with its time"
+
+
+def test_a_handover_continues_when_the_return_from_it_is_cancelled() -> None:
+    worlds: list[World] = []
+    points = [CrashPoint.AFTER_VERSION, CrashPoint.AFTER_OUTCOME]
+    run_seeds(lambda seed: worlds.append(run(seed, points, turns_back=True)), chosen_seeds(6, at_most=500))
+    if len(worlds) > 1:
+        assert sum(world.returned for world in worlds) > len(worlds) / 4, "few have turned back"
         assert any(world.handed_over for world in worlds), "no version was compared with its time"
 
 

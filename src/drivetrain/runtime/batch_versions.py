@@ -40,16 +40,6 @@ class Since(msgspec.Struct, frozen=True):
     before: int = 0
 
 
-def runs_alone(newest: Since | None, number: int) -> bool:
-    """Whether a fragment whose newest batches are `newest` has run a version without the one before it, or a
-    later version, which was rolled back.
-
-    >>> runs_alone(Since(4, 2, before=1), 2), runs_alone(Since(5, 2), 2)
-    (False, True)
-    """
-    return newest is not None and (newest.version, -newest.before) >= (number, 0)
-
-
 class _Noted(msgspec.Struct, frozen=True):
     since: tuple[Since, ...] = ()
     free: int = NO_BATCH
@@ -88,6 +78,13 @@ class BatchVersions:
         """The result of `newest`, with the version that hands over to it."""
         noted = self._all()
         return noted.since[-1] if noted.since else None
+
+    def has_run_alone(self, number: int) -> bool:
+        """Whether a batch ran with a version without the one before it; raises InputError when damaged.
+
+        A later version, which was rolled back, may have run since: that says nothing of this one.
+        """
+        return any((since.version, since.before) == (number, 0) for since in self._all().since)
 
     def note(self, batch_id: int, version: int, before: int = 0) -> None:
         """Record that a batch and those after it run with a version; raises what `DurableFile` raises.

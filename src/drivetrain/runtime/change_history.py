@@ -67,6 +67,12 @@ class ChangeHistory:
         self._number = number
         self._add(Reached.RESUMED, "")
 
+    def handed_over(self, number: int) -> None:
+        """Record the end of a handover; another change, which was rolled back, may have come in between."""
+        if number != self._number:
+            self.resume(number)
+        self.reach(Reached.HANDED_OVER)
+
     def reach(self, stage: str, fragment: str = "") -> None:
         """Record a stage when it is first reached."""
         if not any((one.stage, one.fragment) == (stage, fragment) for one in self.stages):

@@ -140,6 +140,8 @@ def test_a_version_at_an_event_time_is_recorded_while_its_fragments_pause(
     noted = BatchVersions(rundir.fragment("read"))
     noted.note(4, 2, before=1)
     assert mine.stands().handover == standing.handover
+    noted.note(5, 3)
+    assert mine.stands().alone == frozenset(), "version 3 was rolled back, and 2 has not run alone"
     noted.note(6, 2)
     assert mine.stands().handover is None
 

@@ -186,3 +186,16 @@ def test_a_batch_of_two_versions_is_noted_with_both(tmp_path: Path) -> None:
     noted.note_free(6)
     assert noted.since_of(6) is None
     assert noted.newest_since() is not None
+
+
+def test_a_version_that_was_rolled_back_says_nothing_of_whether_the_one_before_ran_alone(
+    tmp_path: Path,
+) -> None:
+    noted = BatchVersions(tmp_path)
+    noted.note(0, 1)
+    noted.note(3, 2, before=1)
+    noted.note(5, 3)
+    assert not noted.has_run_alone(2), "it would get messages before its time"
+    noted.note(6, 2)
+    noted.note(8, 4)
+    assert BatchVersions(tmp_path).has_run_alone(2)

@@ -95,9 +95,17 @@ def test_an_old_batch_is_computed_again_without_the_code_of_its_version_if_nothi
     assert "batch 4 of one is computed again with the version in force" in versions.notices.pop()
 
 
-@pytest.mark.parametrize(("newest", "is_both"), [(1, True), (2, False), (3, False)])
+@pytest.mark.parametrize(
+    ("earlier", "newest", "is_both"),
+    [
+        ([], 1, True),
+        ([], 2, False),
+        pytest.param([], 3, True, id="3, which was rolled back, came before 2 ran alone"),
+        pytest.param([2], 3, False, id="3, which was rolled back, came after 2 ran alone"),
+    ],
+)
 def test_a_batch_that_spark_has_planned_before_a_handover_runs_both_versions(
-    tmp_path: Path, newest: int, is_both: bool
+    tmp_path: Path, earlier: list[int], newest: int, is_both: bool
 ) -> None:
     stored = GraphVersions(tmp_path)
     stored.note(with_filter(1))
@@ -111,7 +119,8 @@ def test_a_batch_that_spark_has_planned_before_a_handover_runs_both_versions(
         directory = tmp_path / fragment
         directory.mkdir()
         noted = BatchVersions(directory)
-        noted.note(0, newest)
+        for batch_id, number in enumerate([*earlier, newest]):
+            noted.note(batch_id, number)
         query: Any = SimpleNamespace(fragment=SimpleNamespace(id=fragment), checkpoint=checkpoint)
         versions._settle(noted, query)
         found = [BatchVersions(directory).since_of(batch) for batch in (6, 7)]

@@ -7,9 +7,11 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from drivetrain.api import Application, sinks, sources
+from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.handover import Handover, HandoverBegun
 from drivetrain.core.change.handover_places import HandoverError
@@ -18,7 +20,7 @@ from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.run import handovers
-from drivetrain.spark.run.change_proposal import Proposal
+from drivetrain.spark.run.change_proposal import AskedChange, Proposal
 from drivetrain.spark.run.handovers import Handovers
 
 AT = 5_000
@@ -44,6 +46,7 @@ class World:
         self.driver = driver
         known = {1: SimpleNamespace(record=version(1)), 2: SimpleNamespace(record=version(2))}
         versions: Any = SimpleNamespace(notices=deque(), of_number=known.get, rundir=None)
+        self.versions = versions
         self.handovers = Handovers(versions, {"read": driver})
         loaded: Any = SimpleNamespace(record=SimpleNamespace(at_ms=AT))
         self.proposal = Proposal(loaded, Change(2, 1, frozenset({"read"})), "update", b"", {}, at=AT)
@@ -118,15 +121,45 @@ def test_batches_that_do_not_end_are_an_error_after_a_while(world: World) -> Non
     assert not world.query.is_held
 
 
-def test_during_a_handover_only_the_version_before_may_come_back(world: World) -> None:
+def asked(least: int, at: int | None = None) -> AskedChange:
+    nothing: Any = None
+    return AskedChange(version(least), nothing, b"", "update", 2, ChangeOptions(at=at))
+
+
+def test_during_a_handover_only_the_version_before_may_come_back_and_at_once(world: World) -> None:
     own = world.handovers
-    own.refuse_change(version(3))
+    own.refuse_change(asked(3))
     own._stages.step(HandoverBegun(Handover(2, 1, AT, frozenset({"read"}))))
-    own.refuse_change(version(1))
-    with pytest.raises(UserError, match="version 1 is handing over to version 2") as refused:
-        own.refuse_change(version(3))
-    assert "drivetrain rollback" in str(refused.value.remedy)
+    own.refuse_change(asked(1))
+    for change in (asked(3), asked(1, at=AT + 1)):
+        with pytest.raises(UserError, match="version 1 is handing over to version 2") as refused:
+            own.refuse_change(change)
+        assert "drivetrain rollback" in str(refused.value.remedy)
     assert [own.before("read", number) for number in (1, 2)] == [0, 1]
     own.withdraw()
-    own.refuse_change(version(3))
+    own.refuse_change(asked(3))
     assert own.before("read", 2) == 0
+
+
+def test_a_handover_continues_when_the_return_from_it_is_rolled_back(world: World) -> None:
+    record = msgspec.structs.replace(version(2), number=2, follows=1, at_ms=AT)
+    world.versions.in_force = SimpleNamespace(record=record)
+    world.versions.handing_over = lambda _: version(1)
+    query, own = world.query, world.handovers
+    query.versions = SimpleNamespace(
+        has_run_alone=lambda _: False,
+        running=SimpleNamespace(is_of=lambda *_: False),
+        note_next=lambda _: None,
+    )
+    query.settled_clock_ms = AT - 1
+    own.begin(record, frozenset({"read"}))
+    own.withdraw()  # version 3 is a rollback to version 1, and is cancelled while it is on trial
+    own.go_back()
+    own.look()
+    assert (own.both, own.before("read", 2)) == (("read",), 1), "version 2 would get messages before its time"
+    query.settled_clock_ms = AT
+    query.versions.wanted = SimpleNamespace(before=0)
+    own.look()
+    own.go_back()
+    assert own.both == (), "it was over"
+    assert len(world.versions.notices) == 1

@@ -41,7 +41,6 @@ from drivetrain.core.change.handover import (
 from drivetrain.core.change.handover import Event as HandoverEvent
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import InputError
-from drivetrain.runtime.batch_versions import runs_alone
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.spark.run.fragment_versions import has_new_messages, note_alone
 from drivetrain.spark.run.handover_times import newest_ms
@@ -163,7 +162,7 @@ class AttemptHandover:
             return
         of = frozenset({fragment})
         self._entered = Handover(record.number, record.follows, record.at_ms, of)
-        is_alone = runs_alone(noted.newest_since(), record.number)
+        is_alone = noted.has_run_alone(record.number)
         self._take(HandoverBegun(self._entered, of if is_alone else frozenset()))
 
     def look(self) -> bool:

@@ -94,6 +94,10 @@ class QueryVersions:
         """The versions of the newest batch as recorded, or None. Raises InputError."""
         return self._record.newest_since()
 
+    def has_run_alone(self, number: int) -> bool:
+        """Whether a batch ran with a version without the one before it, as recorded. Raises InputError."""
+        return self._record.has_run_alone(number)
+
     def since_of(self, batch_id: int) -> Since | None:
         """The versions of a batch as recorded, or None. Raises InputError."""
         return self._record.since_of(batch_id)

@@ -45,14 +45,13 @@ from drivetrain.core.change.handover import (
     TellOver,
 )
 from drivetrain.errors import UnavailableError, UserError
-from drivetrain.runtime.batch_versions import runs_alone
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.run.fragment_versions import has_new_messages, note_alone
 from drivetrain.spark.run.handover_times import time_of
 
 if TYPE_CHECKING:
     from drivetrain.spark.run.application_versions import ApplicationVersions
-    from drivetrain.spark.run.change_proposal import Proposal
+    from drivetrain.spark.run.change_proposal import AskedChange, Proposal
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 _MOST_PAUSE_S: Final = 120.0
@@ -70,6 +69,7 @@ class Handovers:
         self._stages: Final = HandoverStages()
         self._unsettled: set[str] = set()  # run the new version alone, not recorded yet
         self._paused_since_s: float | None = None
+        self._ended = 0  # the newest version whose handover was over in this process
 
     @property
     def handover(self) -> Handover | None:
@@ -97,12 +97,13 @@ class Handovers:
 
     # -- for any thread --------------------------------------------------------------------------------
 
-    def refuse_change(self, record: GraphVersion) -> None:
-        """Raise UserError during a handover, unless the change returns to the version before it."""
+    def refuse_change(self, asked: AskedChange) -> None:
+        """Raise UserError during a handover, unless the change returns to the version before it at once."""
         handover = self._stages.handover
         if handover is None:
             return
-        if self._versions.of_number(handover.before).record.is_same_graph(record):
+        before = self._versions.of_number(handover.before).record
+        if before.is_same_graph(asked.record) and asked.options.at is None:
             return
         raise UserError(
             f"version {handover.before} is handing over to version {handover.number}",
@@ -205,9 +206,15 @@ class Handovers:
             return
         of = touched(self._versions.handing_over(record), record)
         queries = {id: self._drivers[id].query.versions for id in of}
-        newest = {id: known.newest_since() for id, known in queries.items() if known is not None}
-        alone = {id for id, since in newest.items() if runs_alone(since, record.number)}
+        alone = {id for id, known in queries.items() if known and known.has_run_alone(record.number)}
         self._begin(Handover(record.number, record.follows, record.at_ms, of), frozenset(alone))
+
+    def go_back(self) -> None:
+        """A version was rolled back: continue the handover to the one in force, if that is not over."""
+        self.withdraw()
+        record = self._versions.in_force.record
+        if record.at_ms is not None and record.number != self._ended:
+            self.resume()
 
     def _notice_broken_off(self, record: GraphVersion) -> None:
         """Report that the version in force, with which a run began, replaces two that hand over."""
@@ -254,6 +261,7 @@ class Handovers:
                 case Prove(fragment):
                     self.proven.add(fragment)
                 case TellOver(handover):
+                    self._ended = handover.number
                     self._versions.notices.append(show_handed_over(handover))
                 case _:
                     if effect.fragment not in self._stages.both:

@@ -115,7 +115,7 @@ class LiveChanges:
         if not self._reserved.acquire(blocking=False):
             self._refuse_underway()
         try:
-            self._handovers.refuse_change(asked.record)
+            self._handovers.refuse_change(asked)
             with self._history.begun():
                 made = checked(self.versions, self._drivers, asked, start=partial(started, self._execution))
                 self._withdrawn.refuse(made.loaded.sinks)
@@ -203,7 +203,7 @@ class LiveChanges:
         handover = self._handovers.handover
         self._handovers.look()
         if handover is not None and self._handovers.handover is None:
-            self._history.reach(Reached.HANDED_OVER)
+            self._history.handed_over(handover.number)
         self._look()
         self._switch_fragments()
         self.scaling.look()
@@ -355,8 +355,8 @@ class LiveChanges:
                 if outcome is Outcome.ROLLED_BACK:
                     self._withdrawn.note(change, fragment, why)
                     self._rolled_back.add(change.number)
-                    self._handovers.withdraw()
                     self.versions.put_in_force(change.before)
+                    self._handovers.go_back()
                 else:
                     self._fragments.note_done(change)
                 self._ended = change

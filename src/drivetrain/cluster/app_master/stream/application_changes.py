@@ -265,7 +265,8 @@ class ApplicationChanges:
     # ---- requests
 
     def _asked(self, message: ChangeGraph, asker: ActorRef) -> None:
-        error = self._refusal(None) or self._handover.refusal(message.number)
+        goes_back_to = message.number if message.options.at is None else 0
+        error = self._refusal(None) or self._handover.refusal(goes_back_to)
         if error is not None:
             self._answer(asker, error)
             return
@@ -369,7 +370,7 @@ class ApplicationChanges:
         self._take(trial.RecordingFailed(str(error)))
 
     def _handed_over(self, handover: Handover) -> None:
-        self._history.reach(Reached.HANDED_OVER)
+        self._history.handed_over(handover.number)
         self._notice(show_handed_over(handover))
         if self._state is not None:
             self._show(self._state)

@@ -43,7 +43,7 @@ from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
-from drivetrain.runtime.batch_versions import BatchVersions, runs_alone
+from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
@@ -162,8 +162,8 @@ class StoredVersions:
             of = touched(self._rundir.versions.version(record.follows), record)
         except InputError:
             return None, frozenset()  # attempts report what they miss
-        newest = {id: BatchVersions(self._rundir.fragment(id)).newest_since() for id in of}
-        alone = frozenset(id for id, since in newest.items() if runs_alone(since, record.number))
+        noted = {id: BatchVersions(self._rundir.fragment(id)) for id in of}
+        alone = frozenset(id for id in of if noted[id].has_run_alone(record.number))
         if alone == of:
             return None, frozenset()
         return Handover(record.number, record.follows, record.at_ms, of), alone
