@@ -20,7 +20,7 @@ from random import Random
 import pytest
 from shell_application import EXTRA, OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
-from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, change_in, is_bad, time_of_ms
+from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, change_in, is_bad, time_of_ms, trunk_of
 from shell_process import Process, has_more
 from wall_clock import WallClock
 
@@ -348,7 +348,9 @@ def run_life(world: World) -> RunOutcome | None:
         is_over = in_force.at_ms is not None and process.rundir.versions.ending(in_force.number) is not None
         is_right = in_force.made_how == "run" or others or is_over
         assert is_right, "the application did not go back to the version before"
-        assert is_bad(change_of(in_force)) or others, "the code of the version does not fail"
+        trunks = [trunk for f in process.plan.fragments for trunk in trunk_of(process.plan, f)]
+        is_bad_one = any(map(is_bad, [change_of(in_force), *trunks]))
+        assert is_bad_one or others, "the code of the version does not fail"
         process.stop_all()
         world.file, outcome = world.drawn.fitting(has_more=has_more(in_force)), None
     finally:
