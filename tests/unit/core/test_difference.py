@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from drivetrain import Application, KeyedTask, ValueState, sinks, sources
 from drivetrain.api import col, windows
 from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graph_edits import replaced
 from drivetrain.api.operations import EventTime, JoinStream, Operation
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import (
@@ -190,6 +191,20 @@ def test_a_version_survives_json_and_lines_do_not_make_another_graph(any_graph: 
     moved = {id: msgspec.structs.replace(record, line="x:99") for id, record in made.processors.items()}
     assert made.is_same_graph(msgspec.structs.replace(made, processors=moved, number=7))
     assert dataclasses.is_dataclass(difference(made, again))
+
+
+def test_an_edited_graph_is_that_of_the_file_that_says_the_same() -> None:
+    def app(least: int) -> Application:
+        app = Application("shop")
+        read = app.read(sources.text("in"), name="read")
+        read.filter(f"length(value) > {least}", name="long").sink(sinks.none(), name="out")
+        read.sink(sinks.none(), name="all")
+        return app
+
+    edited = version(replaced(app(1).graph(), "long", lambda read: read.filter("length(value) > 2")))
+    assert edited.fragments["read"].branches != version(app(2).graph()).fragments["read"].branches
+    assert edited.is_same_graph(version(app(2).graph()))
+    assert not edited.is_same_graph(version(app(1).graph()))
 
 
 def test_code_of_a_trunk_and_of_a_table_that_it_reads_restarts_the_query() -> None:

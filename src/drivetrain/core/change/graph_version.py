@@ -183,7 +183,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
         return f"{record.kind} {state}"
 
     def is_same_graph(self, other: GraphVersion) -> bool:
-        """Whether nothing differs but the number, the time, the user and the lines."""
+        """Whether nothing differs but the number, the time, the user, the lines and the order of branches."""
         return _comparable(self) == _comparable(other)
 
 
@@ -217,7 +217,12 @@ def _comparable(version: GraphVersion) -> object:
     lineless = {
         id: msgspec.structs.replace(record, line="") for id, record in sorted(version.processors.items())
     }
-    return version.application, lineless, dict(version.fragments)
+    # Edits of a graph put processors elsewhere in its order, which changes nothing of what branches do.
+    fragments = {
+        id: msgspec.structs.replace(record, branches=tuple(sorted(record.branches)))
+        for id, record in version.fragments.items()
+    }
+    return version.application, lineless, fragments
 
 
 def state_shape(plan: Plan) -> dict[str, list[str]]:
