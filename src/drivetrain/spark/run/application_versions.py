@@ -232,9 +232,9 @@ class ApplicationVersions:
         """Note that the next batch runs the version in force, if that was recorded while the query was held.
 
         That is the case if another version hands over to it, or if it gave new fragments the messages from
-        before it. The query has begun no batch since, or only with a later version that was rolled back. Spark
-        may have planned that batch earlier, but it has not begun with the version before: all begun batches
-        were committed when the version was recorded. Raises InputError when a version is damaged.
+        before it. The query has begun no batch since, or only with a later version that was rolled back.
+        Spark may have planned that batch earlier, but it has not begun with the version before: all begun
+        batches were committed when the version was recorded. Raises InputError when a version is damaged.
         """
         record, newest = self.in_force.record, noted.newest_since()
         if newest is None or newest.version == record.number:
