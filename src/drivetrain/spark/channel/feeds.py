@@ -77,15 +77,20 @@ class SocketFeed(Feed):
                 received = self._receive(self._socket)
                 *ended, rest = received.split(b"\n")
                 for part in ended:
+                    number += 1
+                    if not pending.bytes:
+                        yield self._text(part, number)
+                        continue
                     pending.add(part)
-                    number, line, pending = number + 1, pending, _Line()
-                    yield self._text(line, number)
+                    line, pending = pending, _Line()
+                    yield self._text(bytes(line.content), number, is_too_long=line.is_too_long)
                 pending.add(rest)
                 if pending.is_too_long and not self._sets_aside:
-                    raise self._bad(pending, number + 1)
+                    raise self._bad(bytes(pending.content), number + 1, is_too_long=True)
                 if not received:
                     if pending.bytes and not self._closed.is_set():  # the last line may lack its end
-                        yield self._text(pending, number + 1)
+                        is_too_long = pending.is_too_long
+                        yield self._text(bytes(pending.content), number + 1, is_too_long=is_too_long)
                     return
 
     def close(self) -> None:
@@ -126,23 +131,25 @@ class SocketFeed(Feed):
                 remedy="run the same command again: lines received so far are stored",
             ) from error
 
-    def _text(self, line: _Line, number: int) -> str | UnreadableRow:
-        if not line.is_too_long:
-            with suppress(UnicodeDecodeError):
-                return bytes(line.content).rstrip(b"\r").decode()
-        error = self._bad(line, number)
+    def _text(self, line: bytes, number: int, *, is_too_long: bool = False) -> str | UnreadableRow:
+        cause: UnicodeDecodeError | None = None
+        if not is_too_long:
+            try:
+                return line.rstrip(b"\r").decode()
+            except UnicodeDecodeError as error:
+                cause = error
+        bad = self._bad(line, number, is_too_long=is_too_long)
         if not self._sets_aside:
-            raise error
-        shown = bytes(line.content[:SHOWN_CHARACTERS]).decode(errors="backslashreplace")
-        return UnreadableRow(shown, error.what)
+            raise bad from cause
+        return UnreadableRow(line[:SHOWN_CHARACTERS].decode(errors="backslashreplace"), bad.what)
 
-    def _bad(self, line: _Line, number: int) -> InputError:
-        what = f"is longer than {LONGEST_LINE_BYTES >> 20} MiB" if line.is_too_long else "is not UTF-8"
+    def _bad(self, line: bytes, number: int, *, is_too_long: bool) -> InputError:
+        what = f"is longer than {LONGEST_LINE_BYTES >> 20} MiB" if is_too_long else "is not UTF-8"
         return InputError(
             f"line {number} {what}",
             where=self.where,
             expected=f"lines of UTF-8 text, of {LONGEST_LINE_BYTES >> 20} MiB at most",
-            got=repr(bytes(line.content[:80])),
+            got=repr(line[:80]),
             remedy='correct what is sent; or set such lines aside with on_bad_record="dead_letter"',
         )
 

@@ -115,6 +115,8 @@ class Ingest:
             self._clock_ms = known_clock(last.clock_ms)
             for entry in self.store.entries(max(self.store.start(), self._position())):
                 self._count_unread(entry.number, entry.bytes)
+                if entry.rows:  # as long as nobody reads, nothing is written that could tell
+                    self._row_bytes = entry.bytes / entry.rows
             self.is_finished = last.clock_ms >= FINAL_CLOCK_MS
         return not self.is_finished
 

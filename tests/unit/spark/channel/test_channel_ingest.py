@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -364,6 +365,27 @@ def test_rows_that_do_not_fit_are_set_aside_and_the_others_are_stored(tmp_path: 
     assert [bad[3]["raw"], bad[6]["raw"]] == ["'three'", "(5, 6)"]
     assert set(bad) == {3, 6}
     assert "three" in bad[3]["error"]
+
+
+def test_large_rows_are_not_collected_after_a_restart_while_nobody_reads(tmp_path: Path) -> None:
+    random = Random(1)
+    limits = IngestLimits(rows=1_000, bytes=1_000_000, wait_ms=20, unread_bytes=100_000)
+    made = Ingest(ChannelStore(str(tmp_path), fragment="source"), TEXT, limits=limits)
+    made.resume()
+    for _ in range(5):
+        made.take(random.randbytes(50_000).hex())
+    made.end()
+    made.step(0.0)
+
+    again = Ingest(ChannelStore(str(tmp_path), fragment="source"), TEXT, limits=limits)
+    again.resume()
+    taken = 0
+    while not again.is_full:
+        again.take(random.randbytes(50_000).hex())
+        taken += 1
+    assert taken <= 20
+    assert again.step(0.0) is not None, "it waits for readers"
+    assert len(values(str(tmp_path))) == 5
 
 
 def test_a_server_that_is_not_there_is_waited_for_and_then_reported(tmp_path: Path, server: Server) -> None:
