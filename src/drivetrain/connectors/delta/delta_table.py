@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drivetrain.connectors.delta.library_files import entries_since, exact_statistics, sync_added
+from drivetrain.connectors.delta.library_files import entries_since, exact_statistics, settings_of, sync_added
 from drivetrain.connectors.delta.table_library import (
     arrow_schema,
     deltalake,
@@ -155,6 +155,7 @@ class DeltaTarget(TableTarget):
                 columns,
                 mode="ignore",
                 partition_by=list(partition_by) or None,
+                configuration=settings_of(columns),
                 storage_options=self._options(),
             )
         except Exception as error:
@@ -206,6 +207,7 @@ class DeltaTarget(TableTarget):
                 matching,
                 source_alias="given",
                 target_alias="kept",
+                writer_properties=exact_statistics(table),
                 commit_properties=_properties(marks),
             ).when_matched_update_all().when_not_matched_insert_all().execute()
 

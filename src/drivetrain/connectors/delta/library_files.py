@@ -4,9 +4,10 @@ The problem: it leaves it to the system when they reach the disk, and its statis
 types: decimals become floating-point numbers, and NaN is left out. A reader that trusts those skips files
 that have the rows it looks for.
 
-The design: files that a commit names are synced after it. For columns of such types no statistics are
-written, as in the files of sinks (`column_statistics`). Largest timestamps are those of Delta's protocol:
-rounded down to milliseconds, which its readers know.
+The design: files that a commit names are synced after it. For columns of such types, and for nested ones,
+whose parts the library cannot tell apart, no statistics are written, as in the files of sinks
+(`column_statistics`); and a new table says of which columns there are any. Largest timestamps are those of
+Delta's protocol: rounded down to milliseconds, which its readers know.
 
 Called by `delta_table`.
 """
@@ -14,29 +15,49 @@ Called by `delta_table`.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from drivetrain.connectors.delta.table_library import arrow_schema, deltalake
 from drivetrain.connectors.delta.table_log import actions_of, entry_name
+from drivetrain.connectors.tables.column_statistics import MOST_COLUMNS, is_ordered
 from drivetrain.durable import sync
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _MOST_ENTRIES = 1_000
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def exact_statistics(table: DeltaTable) -> Any:
     """The library's settings for files in which no statistics are inexact."""
     library = deltalake()
-    none = library.ColumnProperties(statistics_enabled="NONE")
-    inexact = [path for field in arrow_schema(table) for path in _inexact(field, field.name)]
-    return library.WriterProperties(compression="ZSTD", column_properties=dict.fromkeys(inexact, none))
+    exact = library.ColumnProperties(statistics_enabled="CHUNK")
+    return library.WriterProperties(
+        compression="ZSTD",
+        default_column_properties=library.ColumnProperties(statistics_enabled="NONE"),
+        column_properties=dict.fromkeys(_exact(arrow_schema(table)), exact),
+    )
+
+
+def settings_of(columns: pa.Schema) -> dict[str, str]:
+    """The settings of a new table: the columns of which files have statistics.
+
+    Readers that expect some of each of the first 32 columns may take a missing one for null: those of the
+    library do.
+    """
+    exact = _exact(pa.schema(list(columns)[:MOST_COLUMNS]))
+    if len(exact) == len(columns):
+        return {}
+    if not exact:
+        return {"delta.dataSkippingNumIndexedCols": "0"}
+    return {"delta.dataSkippingStatsColumns": ",".join(map(_quoted, exact))}
 
 
 def sync_added(directory: Path, since: int) -> None:
@@ -65,7 +86,12 @@ def added_names(entry: bytes) -> list[str]:
     return [unquote(action["add"]["path"]) for action in actions_of(entry) if "add" in action]
 
 
-def _inexact(field: pa.Field, path: str) -> list[str]:
-    if pa.types.is_struct(field.type):
-        return [found for one in field.type for found in _inexact(one, f"{path}.{one.name}")]
-    return [path] if pa.types.is_decimal(field.type) or pa.types.is_floating(field.type) else []
+def _exact(columns: pa.Schema) -> list[str]:
+    """The columns whose smallest and largest values have one form and one order, for all readers."""
+    return [
+        field.name for field in columns if is_ordered(field.type) and not pa.types.is_floating(field.type)
+    ]
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"

@@ -11,7 +11,7 @@ Invariants:
 
 1. No value of a column is below its `minValues` or above its `maxValues`.
 
-Called by `data_files`. Source: "Per-file Statistics" in Delta's protocol.
+Called by `data_files` and `library_files`. Source: "Per-file Statistics" in Delta's protocol.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Statistics:
         self._columns = [f for f in list(schema)[:MOST_COLUMNS] if not pa.types.is_nested(f.type)]
         self._rows = 0
         self._nulls = {field.name: 0 for field in self._columns}
-        self._unordered = {field.name for field in self._columns if not _is_ordered(field.type)}
+        self._unordered = {field.name for field in self._columns if not is_ordered(field.type)}
         self._least: dict[str, Any] = {}
         self._largest: dict[str, Any] = {}
 
@@ -69,7 +69,8 @@ class Statistics:
         self._largest[name] = max(self._largest.get(name, largest), largest)
 
 
-def _is_ordered(kind: pa.DataType) -> bool:
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether all readers order values of this type alike; floating-point numbers, if they are finite."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
