@@ -8,76 +8,25 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pytest
+from stored_table import StoredTable
 
 from drivetrain.api import sinks
-from drivetrain.config import Config
 from drivetrain.connectors.opening import open_sink
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.spark.connector.publishing import publish_transaction
 from drivetrain.spark.connector.sink import SinkContext
 from drivetrain.spark.measure import small_batches
-from object_store import ACCESS_KEY, SECRET_KEY, S3Server
+from object_store import S3Server
 from store_faults import Fault, FaultyStore
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "spark" / "sinks"))
 from arrow_frame import ArrowFrame, rows
 
 BATCHES = 6
-
-
-class StoredTable:
-    """A table of some format in a bucket, written through `endpoint`, read without it."""
-
-    def __init__(self, kind: str, s3: S3Server, bucket: str, directory: Path) -> None:
-        self.kind = kind
-        self._s3 = s3
-        self._bucket = s3.bucket(bucket).name
-        self._directory = directory
-        self.endpoint = s3.endpoint
-
-    def open(self, id: str = "a", *, app: str = "app-1", **how: Any) -> Any:
-        config = Config.load(None, {}, self._s3.sets(self.endpoint))
-        context = SinkContext(app, id, str(self._directory / app / id), config)
-        if self.kind == "delta":
-            return open_sink(sinks.delta(f"s3://{self._bucket}/deep/table", **how), context)
-        return open_sink(sinks.iceberg("s.table", catalog="lake", options=self._options(), **how), context)
-
-    def ids(self) -> list[int]:
-        reached = {
-            "aws_endpoint": self._s3.endpoint,
-            "aws_access_key_id": ACCESS_KEY,
-            "aws_secret_access_key": SECRET_KEY,
-            "aws_region": "us-east-1",
-            "aws_allow_http": "true",
-        }
-        if self.kind == "delta":
-            found = pl.read_delta(f"s3://{self._bucket}/deep/table", storage_options=reached)
-        else:
-            from pyiceberg.catalog import load_catalog
-
-            properties = {
-                "s3.endpoint": self._s3.endpoint,
-                "s3.region": "us-east-1",
-                "s3.access-key-id": ACCESS_KEY,
-                "s3.secret-access-key": SECRET_KEY,
-            }
-            table = load_catalog("lake", **self._options(), **properties).load_table("s.table")
-            scan = pl.scan_iceberg(table, reader_override="native", storage_options=reached)
-            found = scan.collect()
-        return sorted(found["id"].to_list())
-
-    def _options(self) -> dict[str, str]:
-        return {
-            "uri": f"sqlite:///{self._directory}/catalog.db",
-            "warehouse": f"s3://{self._bucket}/deep",
-        }
-
 
 ONLY_DELTA = pytest.mark.parametrize("table", ["delta"], indirect=True)
 """The proxy does not understand how Arrow's client of S3, which Iceberg's library uses, sends bodies."""

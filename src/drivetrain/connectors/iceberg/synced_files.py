@@ -1,28 +1,46 @@
-"""Files of a table's description that are on the disk when they are closed.
+"""Files of a table's description: on the disk when they are closed, and read once by each process.
 
 The problem: a catalog names a file durably, and the library leaves it to the system when the file's content
-reaches the disk.
+reaches the disk. And a commit that is tried again reads the whole description again, in an object store with
+a request for each file: a sink beside it then commits first again.
 
 The design: the library's own class of files, with a stream that syncs a local file when it is closed. Object
-stores need nothing: an object that can be read is durable.
+stores need nothing: an object that can be read is durable. What a manifest or a list of them contains never
+changes, and its name has a random part; so their contents are kept, the ones used last.
 
 Opened by pyiceberg, by the name in `iceberg_catalog`.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import threading
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.fs as pafs
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from drivetrain.durable import sync
 
+_MANIFESTS: Final = ".avro"
+_KEPT_FILES: Final = 4096
+_kept: Final[dict[str, bytes]] = {}
+"""Contents by the place of the file, the one used last at the end."""
+_turn: Final = threading.Lock()
+
 
 class SyncedFiles(PyArrowFileIO):
-    """The library's files; what is written to a local disk is synced."""
+    """The library's files; what is written to a local disk is synced, and manifests are read once."""
+
+    def new_input(self, location: str) -> PyArrowFile:
+        """A file to read."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        kind = _KeptFile if location.endswith(_MANIFESTS) else PyArrowFile
+        return kind(
+            location=location, path=path, fs=self.fs_by_scheme(scheme, netloc), buffer_size=_BUFFER_BYTES
+        )
 
     def new_output(self, location: str) -> PyArrowFile:
         """A file to write."""
@@ -33,6 +51,20 @@ class SyncedFiles(PyArrowFileIO):
 
 
 _BUFFER_BYTES = 1024 * 1024
+
+
+class _KeptFile(PyArrowFile):
+    def open(self, seekable: bool = True) -> Any:
+        with _turn:
+            content = _kept.pop(self.location, None)
+        if content is None:
+            with super().open(seekable=False) as stream:
+                content = bytes(stream.read())
+        with _turn:
+            _kept[self.location] = content
+            while len(_kept) > _KEPT_FILES:
+                del _kept[next(iter(_kept))]
+        return io.BytesIO(content)
 
 
 class _SyncedFile(PyArrowFile):
