@@ -7,7 +7,7 @@ fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 "${PYTHON:-.venv/bin/python}" -m venv "$fresh/venv"
 pip=("$fresh/venv/bin/python" -m pip --disable-pip-version-check --quiet)
-"${pip[@]}" install --editable ".[fast,console,kafka,mqtt,postgresql,mysql,redis,delta,iceberg,s3,examples,dev]"
+"${pip[@]}" install --editable ".[fast,console,kafka,mqtt,postgresql,mysql,redis,delta,iceberg,s3,hdfs,examples,dev]"
 {
   printf '# Every package that the checks and examples run with, pinned. Python 3.11 and later, Linux.\n'
   printf '# Renew with `make lock`, which resolves pyproject.toml anew in an empty environment.\n'

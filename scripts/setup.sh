@@ -213,6 +213,15 @@ fetch_object_store() {
   }
 }
 
+fetch_hdfs() {
+  PYTHONPATH=tests "$VENV/bin/python" tests/hdfs_server.py fetched && return
+  say "fetching an HDFS for the tests (56 MB of the cache, once)"
+  PYTHONPATH=tests "$VENV/bin/python" tests/hdfs_server.py fetch >"$log" 2>&1 || {
+    tail -n 5 "$log" >&2
+    give_up "Hadoop's jar could not be fetched" "see the lines above, and docs/guide/kafka.md for proxies and mirrors"
+  }
+}
+
 install_packages
 install_java
 if [ "$want_browser" = yes ]; then
@@ -227,5 +236,6 @@ from drivetrain.spark.session import class_archive, local_files
 sys.exit(not (local_files.usable_jar() and class_archive.archive_path().is_file()))' || warm_up
   fetch_kafka
   fetch_object_store
+  fetch_hdfs
 fi
 say "ready: $("$VENV/bin/python" -V), $("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | head -n 1)"

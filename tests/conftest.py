@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hdfs_server import HdfsServer
 from mariadb_server import MariadbServer
 from mosquitto_broker import MosquittoBroker
 from nightly_run import is_nightly
@@ -30,7 +31,12 @@ LONGEST_FIRST = (
     "kafka", "browser", "cluster", "console", "guarantees", "checkpoints", "random_applications", "engine"
 )  # fmt: skip
 """Folders of tests with Spark or a browser in the order in which they start, then all others."""
-TOGETHER = {"tests/simulation/": None, "tests/integration/kafka/": "kafka", "tests/browser/": "browser"}
+TOGETHER = {
+    "tests/simulation/": None,
+    "tests/integration/kafka/": "kafka",
+    "tests/integration/hdfs/": "hdfs",
+    "tests/browser/": "browser",
+}
 """The group of the tests of a folder; without one, each test is a group."""
 
 # No test depends on speed, and a check has the same result for the same code every time. The nightly run
@@ -151,5 +157,13 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An object store for this run; each test creates its own bucket in it."""
     server = S3Server(tmp_path_factory.mktemp("s3"))
+    yield server.start()
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
+    """An HDFS of the run's own; a test has a directory of its own in it."""
+    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
     yield server.start()
     server.kill()

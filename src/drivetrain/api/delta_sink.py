@@ -24,15 +24,19 @@ class DeltaSink(TableSink):
     """Writes rows to the Delta table `path`; needs the package's extra `delta`.
 
     `path` is a directory, or a place in an object store (`s3://bucket/name`), which section `[s3]` of the
-    configuration describes. The other fields are those of `TableSink`.
+    configuration describes, or in HDFS (`hdfs://host:port/name`). The other fields are those of `TableSink`.
     """
 
     kind: ClassVar[str] = "delta"
     path: str
 
     def __post_init__(self) -> None:
-        if not self.path or ("://" in self.path and not self.path.startswith("s3://")):
-            raise self._wrong("not a place for a Delta table", "a path, or s3://BUCKET/NAME", repr(self.path))
+        if not self.path or ("://" in self.path and not self.path.startswith(("s3://", "hdfs://"))):
+            raise self._wrong(
+                "not a place for a Delta table",
+                "a path, s3://BUCKET/NAME or hdfs://HOST:PORT/NAME",
+                repr(self.path),
+            )
         if any("(" in name for name in self.partition_by):
             raise self._wrong("Delta tables are divided by columns", "names of columns in partition_by")
         super().__post_init__()

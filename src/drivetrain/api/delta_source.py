@@ -49,8 +49,10 @@ class DeltaRows:
     on_bad_record: ClassVar[Literal["fail"]] = "fail"
 
     def __post_init__(self) -> None:
-        if not self.path or ("://" in self.path and not self.path.startswith("s3://")):
-            raise _wrong("not a place of a Delta table", "a path, or s3://BUCKET/NAME", self.path)
+        if not self.path or ("://" in self.path and not self.path.startswith(("s3://", "hdfs://"))):
+            raise _wrong(
+                "not a place of a Delta table", "a path, s3://BUCKET/NAME or hdfs://HOST:PORT/NAME", self.path
+            )
         if self.from_version is not None and self.from_version < 0:
             raise _wrong("not a version of a table", "0 or more", self.from_version)
         if self.on_change not in ("fail", "skip"):

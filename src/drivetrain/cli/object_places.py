@@ -1,6 +1,8 @@
-"""Checks a place in an object store: can it be reached, is access permitted, does it keep its guarantees.
+"""Checks a place in an object store or in HDFS: can it be reached, is access permitted, does it keep its
+guarantees.
 
-It writes a few small objects under a name of its own below the place, and deletes them.
+It writes a few small objects under a name of its own below the place, and deletes them. In HDFS a directory
+that it had to create for them stays.
 
 Called by `drivetrain doctor`.
 """
@@ -15,12 +17,16 @@ from typing import Final
 from drivetrain.cli.finding import Finding, Verdict
 from drivetrain.config import Config
 from drivetrain.errors import DrivetrainError, UnavailableError
-from drivetrain.runtime.objects.locations import SCHEMES, is_in_object_store, open_place
+from drivetrain.runtime.objects.locations import SCHEMES, is_in_hdfs, is_in_object_store, open_place
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.settings import StoreSettings
 
 _MOST_SKEW_MS: Final = 60_000
 _RIGHTS: Final = "allow these credentials to list the bucket, and to read, write and delete below the place"
+_HDFS_RIGHTS: Final = (
+    "allow this user (HADOOP_USER_NAME, or that of the Kerberos ticket) to list, read, write and delete "
+    "below the place"
+)
 
 
 def check_place(place: str, config: Config) -> Finding:
@@ -32,13 +38,17 @@ def check_place(place: str, config: Config) -> Finding:
         store, name = open_place(place, StoreSettings.of(config), retry_ms=0)
         return _examined(place, store, f"{name}/.drivetrain-doctor-{uuid.uuid4().hex}".lstrip("/"))
     except PermissionError as error:
-        return Finding(place, Verdict.FAIL, str(error), _RIGHTS)
+        return Finding(place, Verdict.FAIL, str(error), _rights(place))
     except UnavailableError as error:
-        remedy = "check s3.endpoint, s3.path-style and the network"
-        return Finding(place, Verdict.FAIL, f"{error.what}: {error.got}", remedy)
+        advice = error.remedy if is_in_hdfs(place) else "check s3.endpoint, s3.path-style and the network"
+        return Finding(place, Verdict.FAIL, f"{error.what}: {error.got}", advice)
     except DrivetrainError as error:
         found = f"{error.what}: {error.got}" if error.got else error.what
         return Finding(place, Verdict.FAIL, found, error.remedy)
+
+
+def _rights(place: str) -> str:
+    return _HDFS_RIGHTS if is_in_hdfs(place) else _RIGHTS
 
 
 def _examined(place: str, store: ObjectStore, probe: str) -> Finding:
@@ -65,7 +75,7 @@ def _examined(place: str, store: ObjectStore, probe: str) -> Finding:
         with contextlib.suppress(UnavailableError, PermissionError):
             store.delete(probe)
     if store.find(probe) is not None:
-        return Finding(place, Verdict.FAIL, "objects cannot be deleted", _RIGHTS)
+        return Finding(place, Verdict.FAIL, "objects cannot be deleted", _rights(place))
     found = f"readable and writable, {took_ms:.0f} ms a request"
     if abs(skew_ms) > _MOST_SKEW_MS:
         return Finding(

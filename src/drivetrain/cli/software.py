@@ -47,6 +47,7 @@ EXTRAS: Final = (
     ("deltalake", "Delta tables", "delta"),
     ("pyiceberg", "Iceberg tables", "iceberg"),
     ("obstore", "sources and sinks in object stores (s3://)", "s3"),
+    ("hdfs-native", "sources and sinks in HDFS (hdfs://)", "hdfs"),
 )
 
 

@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 
 from drivetrain.errors import MissingDependencyError
 from drivetrain.runtime.file_locations import locate
-from drivetrain.runtime.objects.locations import is_in_object_store
+from drivetrain.runtime.objects.locations import is_in_hdfs, is_in_object_store
 from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ def deltalake() -> Any:
 
 
 def library_options(place: str, stores: StoreSettings) -> dict[str, str] | None:
-    """The settings of object stores, as the library calls them, secrets resolved; None for a directory."""
-    if not is_in_object_store(place):
+    """The settings of object stores, as the library calls them, secrets resolved.
+
+    None for a directory, and for HDFS: the library finds name services by HADOOP_CONF_DIR.
+    """
+    if not is_in_object_store(place) or is_in_hdfs(place):
         return None
     given = {
         "aws_endpoint": stores.endpoint,

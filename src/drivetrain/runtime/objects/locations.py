@@ -1,4 +1,4 @@
-"""Places in object stores: from a URI to the file system that has it.
+"""Places in object stores and in HDFS: from a URI to the file system that has it.
 
 Called by `runtime.file_locations` and by `drivetrain doctor`.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from drivetrain.errors import InputError
+from drivetrain.runtime.objects.hdfs_store import HdfsStore
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.obstore_store import ObstoreStore
 from drivetrain.runtime.objects.settings import StoreSettings
@@ -18,23 +19,33 @@ from drivetrain.runtime.objects.settings import StoreSettings
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-SCHEMES = ("s3://", "s3a://")
+HDFS = "hdfs://"
+SCHEMES = ("s3://", "s3a://", HDFS)
 
 
 def is_in_object_store(path_or_uri: str) -> bool:
-    """Whether a place is in an object store that the section `[s3]` configures."""
+    """Whether a place is in an object store or in HDFS (sections `[s3]` and `[hdfs]`)."""
     return path_or_uri.startswith(SCHEMES)
 
 
+def is_in_hdfs(path_or_uri: str) -> bool:
+    """Whether a place is in HDFS."""
+    return path_or_uri.startswith(HDFS)
+
+
 def parts_of(uri: str) -> tuple[str, str]:
-    """The bucket of a place, and its name there ("" for the bucket itself); raises `InputError`."""
+    """The bucket of a place, and its name there ("" for the bucket itself); raises `InputError`.
+
+    In HDFS the name node, "host:port" or the name of a service, is in place of the bucket.
+    """
     found = urlsplit(uri)
     is_plain = found.netloc and not (found.query or found.fragment or "@" in found.netloc)
     if not is_plain or not is_in_object_store(uri):
         raise InputError(
             "this is not a place in an object store",
             where=uri,
-            expected="s3://BUCKET/NAME; settings and credentials are in the section [s3]",
+            expected="s3://BUCKET/NAME, whose settings and credentials are in the section [s3]; or "
+            "hdfs://HOST:PORT/NAME",
             remedy="correct the URI",
         )
     return found.netloc, unquote(found.path).strip("/")
@@ -43,28 +54,37 @@ def parts_of(uri: str) -> tuple[str, str]:
 def locate_object(uri: str, settings: StoreSettings) -> tuple[pafs.FileSystem, str]:
     """The file system with the buckets of the store, and the path "bucket/name" in it."""
     bucket, name = parts_of(uri)
-    return _filesystem(settings), f"{bucket}/{name}".rstrip("/")
+    return _filesystem(uri, settings), f"{bucket}/{name}".rstrip("/")
 
 
 def open_place(uri: str, settings: StoreSettings, *, retry_ms: int | None = None) -> tuple[ObjectStore, str]:
     """The bucket of a place and the place's name in it; `retry_ms` in place of the setting."""
     bucket, name = parts_of(uri)
-    chosen = settings if retry_ms is None else replace(settings, retry_ms=retry_ms)
-    return ObstoreStore(bucket, chosen), name
+    if retry_ms is not None:
+        settings = replace(settings, retry_ms=retry_ms, hdfs_retry_ms=retry_ms)
+    return HdfsStore(bucket, settings) if is_in_hdfs(uri) else ObstoreStore(bucket, settings), name
 
 
-def _filesystem(settings: StoreSettings) -> pafs.FileSystem:
+def _filesystem(uri: str, settings: StoreSettings) -> pafs.FileSystem:
     # Masters, workers and commands only ask what a place is: Arrow would cost each of them 30 MiB.
     import pyarrow.fs as pafs
 
+    from drivetrain.runtime.objects.hdfs_files import HdfsFiles
     from drivetrain.runtime.objects.object_files import ObjectFiles
 
+    if is_in_hdfs(uri):
+        return pafs.PyFileSystem(HdfsFiles(lambda node: _node(node, settings)))
     return pafs.PyFileSystem(ObjectFiles("s3", lambda bucket: _opened(bucket, settings)))
 
 
 def _opened(bucket: str, settings: StoreSettings) -> ObjectStore:
     """The bucket, with the credentials that the references stand for now: they may have been renewed."""
     return _connected(bucket, settings, tuple(settings.secrets().items()))
+
+
+@lru_cache(maxsize=64)
+def _node(authority: str, settings: StoreSettings) -> HdfsStore:
+    return HdfsStore(authority, settings)
 
 
 @lru_cache(maxsize=64)

@@ -57,7 +57,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
         """The files below a folder; if not recursive those in it, and the folders in it."""
-        bucket, folder = _split(selector.base_dir)
+        bucket, folder = split_path(selector.base_dir)
         prefix = f"{folder}/" if folder else ""
         found: dict[str, pafs.FileInfo] = {}
         for one in self._below(bucket, folder):
@@ -71,7 +71,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
         return list(found.values())
 
     def _info(self, path: str) -> pafs.FileInfo:
-        bucket, name = _split(path)
+        bucket, name = split_path(path)
         found = self._store(bucket).find(name) if name else None
         if found is not None:
             return _file_info(bucket, found)
@@ -91,7 +91,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """A file, at any place."""
-        bucket, name = _split(path)
+        bucket, name = split_path(path)
         found = self._store(bucket).find(name)
         if found is None:
             raise FileNotFoundError(f"there is no object {self._kind}://{path}")
@@ -102,7 +102,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
         """A new file, which appears when it is closed, and replaces what was there."""
-        bucket, name = _split(path)
+        bucket, name = split_path(path)
         return pa.PythonFile(_Writing(self._store(bucket), name), mode="w")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
@@ -118,7 +118,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
         """Delete what is below a folder."""
-        bucket, folder = _split(path)
+        bucket, folder = split_path(path)
         for one in list(self._below(bucket, folder)):
             self._store(bucket).delete(one.path)
 
@@ -128,7 +128,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
     def delete_file(self, path: str) -> None:
         """Delete a file; it may be gone already."""
-        bucket, name = _split(path)
+        bucket, name = split_path(path)
         self._store(bucket).delete(name)
 
     def move(self, source: str, target: str) -> None:
@@ -138,24 +138,24 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc] # pyarrow has n
 
     def copy_file(self, source: str, target: str) -> None:
         """Create `target` with the content of `source`, unless it exists."""
-        bucket, name = _split(source)
+        bucket, name = split_path(source)
         self.create_file(target, self._store(bucket).get(name))
 
     # -- beyond pyarrow's file systems -----------------------------------------------------------
 
     def read_file(self, path: str) -> bytes:
         """The content of a file, in one request; raises FileNotFoundError."""
-        bucket, name = _split(path)
+        bucket, name = split_path(path)
         return self._store(bucket).get(name)
 
     def create_file(self, path: str, content: bytes) -> bool:
         """Create a file; False, and nothing changed, if there is one."""
-        bucket, name = _split(path)
+        bucket, name = split_path(path)
         return self._store(bucket).put_if_absent(name, content)
 
     def replace_file(self, path: str, content: bytes) -> None:
         """Create or replace a file."""
-        bucket, name = _split(path)
+        bucket, name = split_path(path)
         self._store(bucket).put(name, content)
 
 
@@ -223,7 +223,8 @@ class _Writing(io.RawIOBase):
         self._store.put(self._name, content)
 
 
-def _split(path: str) -> tuple[str, str]:
+def split_path(path: str) -> tuple[str, str]:
+    """The bucket (or name node) of a path, and the name in it."""
     bucket, _, name = path.strip("/").partition("/")
     return bucket, name
 

@@ -15,7 +15,8 @@ Invariants of an implementation:
    way and the request was sent again.
 3. The effect of a call that has returned is seen by every later call.
 
-Called by `object_files`, `stored_savepoint` and `object_places`; implemented by `obstore_store`.
+Called by `object_files`, `stored_savepoint` and `object_places`; implemented by `obstore_store` and
+`hdfs_store`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
+
+from drivetrain.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class StoredObject:
     path: str
     size_bytes: int
     modified_ms: int
+
+
+class StoreAccessError(UserError, PermissionError):
+    """The store does not accept the credentials, or they do not allow a request."""
+
+    code = "store-access"
 
 
 class ObjectStore(Protocol):

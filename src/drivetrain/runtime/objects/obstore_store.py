@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from drivetrain.errors import MissingDependencyError, UnavailableError, UserError
-from drivetrain.runtime.objects.object_store import StoredObject
+from drivetrain.runtime.objects.object_store import StoreAccessError, StoredObject
 from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -49,12 +49,6 @@ class NoBucketError(UserError):
     """The bucket that a place names does not exist."""
 
     code = "no-bucket"
-
-
-class StoreAccessError(UserError, PermissionError):
-    """The store does not accept the credentials, or they do not allow a request."""
-
-    code = "store-access"
 
 
 class ObstoreStore:

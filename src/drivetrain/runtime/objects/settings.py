@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drivetrain.config import Config
+from drivetrain.config.catalog import hdfs as hdfs_keys
 from drivetrain.config.catalog import s3 as keys
 from drivetrain.config.key import Key
 from drivetrain.config.references import resolved
@@ -18,7 +19,9 @@ from drivetrain.config.references import resolved
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The settings of the section `[s3]`; None: the value comes from the environment of the process."""
+    """The settings of the sections `[s3]` and `[hdfs]`; None: the value comes from the environment of the
+    process.
+    """
 
     endpoint: str | None = None
     region: str | None = None
@@ -28,6 +31,9 @@ class StoreSettings:
     path_style: bool = True
     timeout_ms: int = 30_000
     retry_ms: int = 120_000
+    hdfs_config_dir: str | None = None
+    hdfs_timeout_ms: int = 30_000
+    hdfs_retry_ms: int = 120_000
 
     def secrets(self) -> dict[str, str]:
         """The credentials that are given, resolved in this process; raises `SecretNotFoundError`."""
@@ -55,4 +61,7 @@ class StoreSettings:
             path_style=config[keys.PATH_STYLE],
             timeout_ms=config[keys.TIMEOUT],
             retry_ms=config[keys.RETRY_FOR],
+            hdfs_config_dir=given(hdfs_keys.CONFIG_DIR),
+            hdfs_timeout_ms=config[hdfs_keys.TIMEOUT],
+            hdfs_retry_ms=config[hdfs_keys.RETRY_FOR],
         )
