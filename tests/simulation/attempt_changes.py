@@ -28,6 +28,7 @@ from drivetrain.cluster.messages.changing import (
     CheckVersion,
     GetChange,
     GiveUpChange,
+    GraphEdit,
     ProposedCode,
 )
 from drivetrain.code.fingerprint import fingerprint
@@ -36,12 +37,17 @@ from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.change.subscriptions import (
+    subscriptions_by,
+    with_subscription,
+    without_subscriptions,
+)
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.simulator import Node
-from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 from drivetrain.spark.session.offset_log import committed
 
 if TYPE_CHECKING:
@@ -101,9 +107,24 @@ class Changer:
         """How many messages the fragment that comes and goes has shown at the end."""
 
     def version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
-        """The version that an executor makes from a proposal: its code names the change."""
+        """The version that an executor makes from a proposal: its code names the change, or it is an edit."""
+        if message.edit is not None:
+            return self.edited(message, message.edit)
         assert message.code is not None
         graph = self.world.drawn.built(int(message.code.sha256, 16)).graph()
+        return version_of(make_plan(graph), fingerprint), graph_as_code(graph)
+
+    def edited(self, message: CheckVersion, edit: GraphEdit) -> tuple[GraphVersion, bytes]:
+        """What an executor makes of the subscription of another application, or of its end."""
+        state = next((self.world.place / "state").glob("shells-*"))
+        code = GraphVersions(state).code(message.against)
+        assert code is not None
+        graph = graph_from_code(code, "a version")
+        if edit.subscription is not None:
+            graph = with_subscription(graph, edit.subscription)
+        else:
+            reader, _, source = edit.processor.partition("/")
+            graph = without_subscriptions(graph, subscriptions_by(graph, reader, source))
         return version_of(make_plan(graph), fingerprint), graph_as_code(graph)
 
     async def serve(self, node: Node) -> None:
@@ -132,10 +153,11 @@ class Changer:
         elif drawn < 0.7:
             self.made += 1
             discards = world.drawn.is_growing and random.random() < 0.3
-            options = ChangeOptions(discards=discards, at=self.drawn_time())
+            options = ChangeOptions(discards, even_if_read=True, at=self.drawn_time())
             request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"), options=options)
         elif (drawn < 0.85 or world.deaths) and self.in_force:
-            request = ChangeGraph(0, None, random.choice(sorted(self.in_force)))
+            number, options = random.choice(sorted(self.in_force)), ChangeOptions(even_if_read=True)
+            request = ChangeGraph(0, None, number, options)
         else:
             stands = await app_master.ask(GetChange(), ChangeStands, timeout_ms=2_000)
             request = GiveUpChange(stands.state.number or 1)

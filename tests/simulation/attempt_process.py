@@ -244,7 +244,8 @@ class ExecutorProcess:
         for attempt in self.attempts:
             own = None if attempt._driver is None else attempt._driver.query
             if own is not None and own.checkpoint == query.checkpoint:
-                is_full = self.work.flow.full(own.branches.stores) is not None
+                inside = [id for id in own.branches.stores if id not in own.flow.outside]
+                is_full = self.work.flow.full(inside) is not None
                 return own.is_held or own.turn.locked() or is_full
         return False
 

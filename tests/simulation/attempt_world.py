@@ -23,8 +23,9 @@ from attempt_changes import Changer, watch_versions
 from attempt_checks import AttemptChecks, judged
 from attempt_masters import RepeatingAppMaster, RestartingMaster
 from attempt_process import ExecutorProcess, Java, Late, java_of, started
+from attempt_readers import Reader
 from attempt_scalings import Scaler, let_every_fragment_be_scaled
-from shell_application import OF_A_CHANGE, OF_FRAGMENTS, DrawnApplication, check_versions
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_READERS, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import DISORDER_MS, StandInQuery
 from wall_clock import WallClock
@@ -93,6 +94,9 @@ class AttemptWorld(World):
         changes = 40 if is_of_a_change else random.choice((0, 2, 6)) * (deaths is None)
         self.changer = Changer(self, random.randrange(2, 9) if is_growing and deaths is None else changes)
         self.scaler = Scaler(self, Random(f"{simulation.seed} scalings").choice((0, 0, 4)) * (deaths is None))
+        self.reader = self._drawn_reader(deaths)
+        if self.reader.left:
+            self.harms_left = 0  # a damaged channel of another application is repaired in a thread
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
         """Whether there is one machine: only then is a Java process that outlives its executor known, and
@@ -108,7 +112,8 @@ class AttemptWorld(World):
         self.wall_s = WallClock(str(simulation.seed), self.monotonic_s)
         """The wall clock of all machines except those of executors, each of which has its own."""
         self.are_made = random.random() < 0.7 or deaths is not None
-        self.are_made = self.are_made and not is_growing  # with checkpoints no fragment starts or leaves
+        # With checkpoints no fragment starts or leaves, and no other application reads.
+        self.are_made = self.are_made and not is_growing and not self.reader.left
         self.settings = MANY | {
             "state.dir": str(place / "state"),
             "checkpoint.mode": "on" if self.are_made else "off",
@@ -128,6 +133,14 @@ class AttemptWorld(World):
         """Whether fragments must answer the coordinator of checkpoints."""
         self.broken: Exception | None = None
         """Errors of steps that must not raise any."""
+
+    def _drawn_reader(self, deaths: Sequence[CrashPoint] | None) -> Reader:
+        """Another application that reads this one, in some worlds."""
+        random = Random(f"{self.simulation.seed} readers")
+        streams = [id for id, node in self.drawn.plan.graph.nodes.items() if not node.operation.ends_stream]
+        of_readers = deaths is not None and any(point in OF_READERS for point in deaths)
+        lives = 40 if of_readers else random.choice((0, 0, 3)) * (deaths is None)
+        return Reader(self, lives, random.choice(streams))
 
     def monotonic_s(self) -> float:
         """The clock of all processes; blocking waits make it run ahead of the loop's."""

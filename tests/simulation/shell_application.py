@@ -43,6 +43,9 @@ OF_HISTORIES = (CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED)
 OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 """Points of Kafka's transactions, which the simulated sinks do not have."""
 
+OF_READERS = (CrashPoint.SUBSCRIPTION_ASKED,)
+"""Points that only a process of another application reaches, which reads from this one."""
+
 EXTRA = "extra"
 """The sink of the fragment that comes and goes."""
 

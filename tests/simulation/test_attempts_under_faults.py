@@ -8,7 +8,7 @@ import pytest
 from app_master_world import succeeded
 from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
-from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_HISTORIES, OF_KAFKA
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_HANDOVERS, OF_HISTORIES, OF_KAFKA, OF_READERS
 from shell_engine import OF_A_VERSION
 
 from drivetrain.actor import Message
@@ -116,6 +116,8 @@ async def begin(world: AttemptWorld) -> None:
     await world.start()
     world.simulation.loop.create_task(world.lead(), name="lead")
     await world.simulation.node("user").start(world.changer.serve)
+    if world.reader.left:
+        world.simulation.loop.create_task(world.reader.supervise(), name="readers")
     if world.scaler.left:
         await world.simulation.node("other-user").start(world.scaler.serve)
 
@@ -132,6 +134,7 @@ async def end(world: AttemptWorld) -> None:
     world.drawn.check_end(world.target)
     world.changer.check_end()
     world.scaler.check_end()
+    world.reader.check_end()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,9 @@ ELSEWHERE = (
     CrashPoint.SAVEPOINT_UPLOADED,
     CrashPoint.COPY_UPLOADED,
     CrashPoint.COPY_NAMED,
+    *OF_READERS,
     CrashPoint.ENTRY_DROPPED,
+    CrashPoint.SUBSCRIPTION_NOTED,
 )
 
 
@@ -382,3 +387,15 @@ async def test_a_trial_ends_before_the_application_does(simulation: Simulation) 
         if Outcome.DONE in world.changer.outcomes.values() and sum(world.drawn.counts.values()) > 40:
             shown = [row for _, rows in world.target.shown().values() for row in rows]
             assert any(row >= OF_A_VERSION for row in shown), "nothing went through another version"
+
+
+@simulate(seeds=3, at_most=200)
+async def test_another_application_gets_every_message_once_whatever_happens_to_both(
+    simulation: Simulation,
+) -> None:
+    with attempt_world(simulation, [*OF_READERS, *OF_A_CHANGE, *OF_READERS]) as world:
+        world.changer.changes_left = 3
+        await begin(world)
+        await end(world)
+        # Some drawn applications are over before their reader is known to live; that of seed 0 is not.
+        assert world.reader.taken or simulation.seed != 0, "nothing was read"

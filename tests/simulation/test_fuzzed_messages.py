@@ -40,7 +40,6 @@ from drivetrain.cluster.master.master_messages import Standing
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import ApplicationSpec
-from drivetrain.cluster.messages.changing import VersionChecked
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
 from drivetrain.cluster.messages.executing import (
     EndExecutor,
@@ -488,8 +487,7 @@ async def _registered_executor(
             take_command=hear,
             prepare=lambda **told: Prepared(False, False, "local"),
             conclude=lambda message: "done",
-            versions=SimpleNamespace(look_again=lambda: None),
-            check_version=lambda message, drivers: VersionChecked(1, ()),
+            versions=None,
         )
         app_master = system.reference(made["app_master"])
         made["system"] = system

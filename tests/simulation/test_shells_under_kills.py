@@ -146,6 +146,8 @@ ELSEWHERE = (
     *OF_COPIES,
     CrashPoint.SAVEPOINT_UPLOADED,
     CrashPoint.ENTRY_DROPPED,
+    CrashPoint.SUBSCRIPTION_ASKED,
+    CrashPoint.SUBSCRIPTION_NOTED,
 )
 
 

@@ -17,7 +17,14 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import DryRunOption, HistoryOption, Manner, TimeoutOption, YesOption
+from drivetrain.cli.changing import (
+    AtOption,
+    DryRunOption,
+    HistoryOption,
+    Manner,
+    TimeoutOption,
+    YesOption,
+)
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -27,6 +34,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.graph_edit import Edit, perform_edit
 from drivetrain.core.change.change_options import ChangeOptions
+from drivetrain.core.change.handover import time_given
 from drivetrain.core.change.message_history import history_given
 
 
@@ -39,6 +47,7 @@ def attach_command(
     to: Annotated[str, typer.Option("--to", metavar="PROCESSOR", help="The processor to read from.")],
     yes: YesOption = False,
     dry_run: DryRunOption = False,
+    at: AtOption = "now",
     history: HistoryOption = None,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
@@ -50,10 +59,12 @@ def attach_command(
 ) -> None:
     """Add the processors of the function in FILE to an application that runs here, or in a cluster, after
     PROCESSOR.
+
+    With --at they get the messages from an event time on.
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    options = ChangeOptions(history_ms=history_given(history))
+    options = ChangeOptions(at=time_given(at), history_ms=history_given(history))
     manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(app, Edit("attach", to, file), config, manner, in_cluster=in_cluster)

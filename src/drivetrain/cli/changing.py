@@ -46,6 +46,15 @@ DropStateOption: TypeAlias = Annotated[
         "several times.",
     ),
 ]
+AtOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="The event time from which on the new version processes messages: ISO 8601, ms since 1970, "
+        "next-window, or now (with the next batch).",
+    ),
+]
 EvenIfReadOption: TypeAlias = Annotated[
     bool,
     typer.Option(

@@ -19,6 +19,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.changing import (
+    AtOption,
     DiscardOption,
     DryRunOption,
     EvenIfReadOption,
@@ -35,6 +36,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.graph_edit import Edit, perform_edit
 from drivetrain.core.change.change_options import ChangeOptions
+from drivetrain.core.change.handover import time_given
 
 
 def remove_command(
@@ -44,6 +46,7 @@ def remove_command(
     even_if_read: EvenIfReadOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
+    at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     console: ConsoleOption = None,
@@ -54,10 +57,12 @@ def remove_command(
 ) -> None:
     """Remove PROCESSOR from an application that runs here, or in a cluster, with everything that reads from
     it.
+
+    With --at it takes effect at an event time: the processor gets the messages before that.
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    options = ChangeOptions(discards=discard, even_if_read=even_if_read)
+    options = ChangeOptions(discard, even_if_read, at=time_given(at))
     manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(

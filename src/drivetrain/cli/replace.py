@@ -19,6 +19,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.changing import (
+    AtOption,
     DiscardOption,
     DropStateOption,
     DryRunOption,
@@ -36,6 +37,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.graph_edit import Edit, perform_edit
 from drivetrain.core.change.change_options import ChangeOptions
+from drivetrain.core.change.handover import time_given
 
 
 def replace_command(
@@ -50,6 +52,7 @@ def replace_command(
     drop_state: DropStateOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
+    at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     console: ConsoleOption = None,
@@ -60,10 +63,12 @@ def replace_command(
 ) -> None:
     """Replace PROCESSOR of an application that runs here, or in a cluster, with what the function in FILE
     returns.
+
+    With --at it takes effect at an event time: both versions run until the clock reaches that time.
     """
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
-    options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()))
+    options = ChangeOptions(discard, even_if_read, tuple(drop_state or ()), time_given(at))
     manner = Manner(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(

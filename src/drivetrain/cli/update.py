@@ -23,6 +23,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.changing import (
+    AtOption,
     DiscardOption,
     DropStateOption,
     DryRunOption,
@@ -54,17 +55,6 @@ from drivetrain.core.change.message_history import history_given
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.sink_places import refuse_shared_places
-
-AtOption: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--at",
-        metavar="TIME",
-        help="The event time from which on the new version processes messages: ISO 8601, ms since 1970, "
-        "next-window, or now (with the next batch).",
-    ),
-]
-
 
 OptionalFile: TypeAlias = Annotated[
     str | None,

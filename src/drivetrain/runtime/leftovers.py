@@ -15,7 +15,7 @@ Invariants:
 
 1. Nothing is deleted that a version names which is in force, on trial, or may be returned to in that trial.
 
-Called by `spark.run.preparing` and `spark.run.fragment_changes`.
+Called by `spark.run.preparing`, `spark.run.fragment_changes` and `cluster.app_master.stream.stored_versions`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def delete_ended(rundir: RunDirectory, before: GraphVersion, now: GraphVersion) 
 
 def subscription_channels(record: GraphVersion) -> set[str]:
     """The channels of a version that other applications read."""
-    return {f"{one.stream}--{one.id}.{one.key}" for one in record.subscriptions}
+    return {one.channel for one in record.subscriptions}
 
 
 def _names(directory: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""Whether another application still keeps a stream for this one.
+"""Whether another application still keeps a stream for this one, and with which columns.
 
 Problem: the other application may start over, be replayed, or end the subscription, whether or not this one
 runs. Its channel is then gone, or has been replaced, and this application must not wait for it for ever.
@@ -7,7 +7,7 @@ Design: the other application's version in force lists its subscriptions. Their 
 one file answers, and the other application need not run.
 
 Called by `spark.run.subscribing` before an application continues, and by `spark.prepare.outside_stream` while
-it runs.
+it runs; for the columns also by `outside_producer` and `spark.run.subscribers`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drivetrain.errors import UserError
+from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.run_notes import known_in
 from drivetrain.runtime.subscription_note import SubscriptionNote
@@ -58,3 +59,13 @@ def producer_of(note: SubscriptionNote) -> RunDirectory:
     known = known_in(home)
     name, settings = str(known.get("application", "")), dict(known.get("settings", {}))
     return RunDirectory(str(home.parent), name or home.name.rpartition("-")[0], settings, note.writers)
+
+
+def columns_file(channel: str) -> DurableFile:
+    """The file with the columns of a stream, as Spark's JSON, beside the channel at the place `channel`."""
+    return DurableFile(
+        Path(channel) / "schema",
+        "the columns of a stream that another application reads",
+        if_damaged="delete it, and see to it that the columns have not changed",
+        if_full="make room, and run the same command again: it continues where it stopped",
+    )

@@ -51,6 +51,16 @@ MORE = """
 tapped = marked.filter("n >= 0", name="tapped").cut()
 tapped.with_columns(twice="n * 2", step="more").sink(sinks.json(place + "/more"), name="more_out")
 """
+TAPPED = """
+from drivetrain import sinks
+
+def attach(marked):
+    tapped = marked.with_columns(by="1", step="tapped")
+    tapped.sink(sinks.json("{sink}"), name="tapped_out")
+
+def replace(marked):
+    return marked.with_columns(by="2", step="tapped")
+"""
 PART = """
 from drivetrain import KeyedTask, ValueState, sinks
 
@@ -660,7 +670,37 @@ def test_fragments_of_two_executors_hand_over_at_a_time_though_one_is_killed(sho
     timed.wait_shown()
     shown = timed.cluster.command("versions", timed.app)
     assert "version 2 took the messages from" in shown.stdout, shown.stdout
+    a_part_comes_and_goes_at_a_time(timed, feed)
     client.kill(timed.app)
+
+
+def a_part_comes_and_goes_at_a_time(timed: Shop, feed: Callable[..., None]) -> None:
+    """A part is attached through the console, replaced by the masters, and removed by a command."""
+    assert timed.cluster.console is not None
+    direct, part, sink = timed.cluster.client, timed.place / "part.py", timed.place / "tapped"
+    part.write_text(TAPPED.format(sink=str(sink)))
+
+    def ended(number: int, change: Future[int], before: int, after: int) -> None:
+        timed.wait_on_trial(number, change)
+        assert direct.change_state(timed.app).at_ms == (after - 1) * 1_000
+        feed(before, after)
+        assert change.result(LATE_S) == number
+        feed(after + 250)
+        wait_for(lambda: not direct.change_state(timed.app).both, "the old version to end", LATE_S)
+
+    with connect(Config.load(None, {}, {"client.console": timed.cluster.console["entry"]})) as through:
+        at = "1970-01-01T00:10:00"
+        attached = begun(lambda: through.attach(timed.app, str(part), to="marked", at=at, timeout="15 min"))
+        ended(3, attached, 599, 601)
+    at = "1970-01-01T00:15:00"
+    replaced = begun(lambda: direct.replace(timed.app, "tapped", str(part), at=at, timeout="15 min"))
+    ended(4, replaced, 899, 901)
+    line = ("remove", timed.app, "tapped", "--at", "1970-01-01T00:20:00", "--yes", "--timeout", "15 min")
+    removed = begun(lambda: timed.cluster.command(*line, expect=0).returncode + 5)
+    ended(5, removed, 1_199, 1_201)
+    timed.wait_shown()
+    tapped = dict(zip(timed.rows("tapped", "n"), timed.rows("tapped", "by"), strict=True))
+    assert tapped == {601: 1, 851: 1, 899: 1, 901: 2, 1_151: 2, 1_199: 2}
 
 
 @pytest.mark.nightly("simulated by test_attempts_under_faults")

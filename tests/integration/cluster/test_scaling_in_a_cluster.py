@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from drivetrain.cluster.client import connect
+from drivetrain.config import Config
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UserError
 from drivetrain.runtime.state.state_partitions import state_partitions
@@ -88,7 +90,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Numbers]:
     place = tmp_path_factory.mktemp("scaling")
     (place / "in").mkdir()
     (place / "numbered.py").write_text(NUMBERED)
-    with whole_cluster(place, masters=1, workers=2) as cluster:
+    with whole_cluster(place, masters=1, workers=2, console=True) as cluster:
         accepted = cluster.submit(
             *(str(place / "numbered.py"), "--detached", "--json", "--set", f"place={place}"),
             *("--set", f"state.dir={place / 'state'}", "--set", "spark.shuffle-partitions=2"),
@@ -123,6 +125,29 @@ def test_a_fragment_is_scaled_by_the_command_and_listed(numbers: Numbers) -> Non
     with pytest.raises(UserError, match="no such fragment"):
         numbers.cluster.client.scale(numbers.app, "nothing", 3)
     assert "has 3 state partitions, before 2" in told("versions", numbers.app)
+    numbers.feed()
+    numbers.wait_exact()
+
+
+def test_a_fragment_is_scaled_through_the_console_as_through_the_masters(numbers: Numbers) -> None:
+    assert numbers.cluster.console is not None
+    entry, before = numbers.cluster.console["entry"], numbers.partitions
+    with connect(Config.load(None, {}, {"client.console": entry})) as client:
+        planned = client.plan_scaling(numbers.app, "numbered", 4)
+        assert planned == numbers.cluster.client.plan_scaling(numbers.app, "numbered", 4)
+        assert (planned.before, planned.after, numbers.partitions) == (before, 4, before)
+        with pytest.raises(UserError, match="no such fragment"):
+            client.scale(numbers.app, "nothing", 4)
+        ended = client.scale(numbers.app, "numbered", 4, "15 min")
+        assert (ended.before, ended.after, numbers.partitions) == (before, 4, 4)
+        scalings = client.versions(numbers.app).scalings
+        assert scalings == numbers.cluster.client.versions(numbers.app).scalings
+        assert scalings[-1].of.after == 4
+    line = ("scale", numbers.app, "numbered", "--console", entry, "--timeout", "15 min", "--yes")
+    told = numbers.cluster.command(*line, "--partitions", "6", "--json", expect=0)
+    assert json.loads(told.stdout)["scaling"]["after"] == numbers.partitions == 6
+    refused = numbers.cluster.command(*line, "--partitions", "6")
+    assert (refused.returncode, "already" in refused.stderr) == (2, True)
     numbers.feed()
     numbers.wait_exact()
 

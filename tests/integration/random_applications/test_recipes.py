@@ -131,6 +131,7 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
 
 def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
     others = {CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED}
+    others |= {CrashPoint.SUBSCRIPTION_ASKED, CrashPoint.SUBSCRIPTION_NOTED}
     others |= {CrashPoint.COPY_UPLOADED, CrashPoint.COPY_NAMED}
     others |= {CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED}
     others |= {CrashPoint.HANDOVER_PAUSED, CrashPoint.HANDOVER_RECORDED}

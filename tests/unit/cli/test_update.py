@@ -179,6 +179,30 @@ def test_a_change_at_a_time_of_the_messages_says_how_far_the_clock_is(
     assert "not a time" in result.stderr
 
 
+def test_a_part_changes_at_a_time_of_the_messages(shop: RunDirectory, command: Callable[..., Result]) -> None:
+    Path("part.py").write_text(
+        "from drivetrain import sinks\n"
+        "def attach(orders):\n    orders.sink(sinks.none(), name='more_out')\n"
+        "def replace(orders):\n    return orders.filter('n > 50')\n"
+    )
+    Path("two.py").write_text(SHOP + 'orders.sink(sinks.none(), name="all_out")\n')
+    graph = load_application("two.py", {"least": "7"}).graph()
+    shop.versions.note(version_of(plan(graph), fingerprint), "update", graph_as_code(graph))
+    ends = ("--yes", "--timeout", "0 s", "--at")
+    with running(shop, AT) as asked:
+        for line in (
+            ("attach", "shop", "part.py", "--to", "orders"),
+            ("replace", "shop", "large", "part.py"),
+            ("remove", "shop", "large"),
+        ):
+            result = command(*line, *ends, "1970-01-01T00:01")
+            assert result.exit_code == 0, result.output
+            assert TAKES_EFFECT in " ".join(result.stdout.split())
+            assert command(*line, *ends, "soon").exit_code == 2
+    times = [request["options"]["at"] for request in asked if request["ask"] == "change"]
+    assert times == [60_000] * 3
+
+
 def test_versions_shows_a_handover_and_the_history(
     shop: RunDirectory, command: Callable[..., Result]
 ) -> None:

@@ -262,6 +262,46 @@ def test_an_edit_is_made_by_an_executor_shown_and_then_asked_for(
     assert changed.edit == GraphEdit("attach", "orders")
 
 
+def test_the_time_of_an_edit_reaches_the_application_master(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    Path("part.py").write_text(PART + "\ndef replace(orders):\n    return orders.filter('n > 5')\n")
+    more = 'orders.filter("n > 100", name="huge").sink(sinks.json("huge"), name="huge_out")\n'
+    made = ChangeStands(ChangeState(2), None, version(0, SHOP + more))
+    ends = ("--at", "1970-01-01T00:01", "--yes", "--json", "--masters", shop.cluster.masters)
+    lines = (
+        ("attach", "shop", "part.py", "--to", "orders"),
+        ("replace", "shop", "large", "part.py"),
+        ("remove", "shop", "large"),
+    )
+    for line in lines:
+        shop.answers(made, TRIAL, TRIAL, DONE)
+        result = command(*line, *ends)
+        assert result.exit_code == 0, result.output
+        assert isinstance(shop.asked[-1], ChangeGraph)
+        assert shop.asked[-1].options.at == 60_000
+    with BlockingClient(Config.load(None, {}, {"cluster.masters": shop.cluster.masters})) as client:
+        shop.answers(TRIAL, DONE, TRIAL, DONE, TRIAL, DONE)
+        client.attach("shop", "part.py", to="orders", at=60_000)
+        client.replace("shop", "large", "part.py", at="1970-01-01T00:01")
+        client.remove("shop", "large", at="next-window")
+    found = [one.options.at for one in shop.asked[-3:] if isinstance(one, ChangeGraph)]
+    assert found == [60_000, 60_000, "next-window"]
+
+
+def test_subscriptions_are_ended_by_the_application_master(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    shop.answers(TRIAL)
+    result = command("unsubscribe", "shop", "report/hours", "--masters", shop.cluster.masters)
+    assert result.exit_code == 0, result.output
+    assert "keeps nothing for report/hours" in result.stdout
+    [asked] = shop.asked
+    assert asked == ChangeGraph(
+        0, edit=GraphEdit("unsubscribe", "report/hours"), options=ChangeOptions(even_if_read=True)
+    )
+
+
 def test_a_file_without_the_function_is_refused_before_anything_is_sent(
     shop: Shop, command: Callable[..., Result]
 ) -> None:

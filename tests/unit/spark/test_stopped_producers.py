@@ -53,9 +53,7 @@ def test_an_application_that_stops_and_one_that_runs_again_are_noticed_once(
     report.running.remove("/shop")
     producers.look()
     producers.look()
-    assert list(producers.notices) == [
-        "hours waits for application shop, which does not run: start it with drivetrain run"
-    ]
+    assert list(producers.notices) == ["hours waits for application shop, which does not run: start it"]
     assert producers.waiting_for == "application shop, which does not run"
     report.running.clear()
     producers.look()

@@ -150,6 +150,7 @@ _OF_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         executing.RegisterExecutor,
         executing.Prepared,
         executing.PrepareFailed,
+        executing.PrepareWaits,
         executing.FragmentChanged,
         executing.ExecutorReport,
         executing.Concluded,

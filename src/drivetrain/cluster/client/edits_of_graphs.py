@@ -1,4 +1,4 @@
-"""Edits of the graph that an application of a cluster runs: attach, replace, remove.
+"""Edits of the graph that an application of a cluster runs: attach, replace, remove, unsubscribe.
 
 Problem: the graph in force can be edited only where its code can be loaded, and that is an executor.
 
@@ -55,6 +55,11 @@ def replace_edit(
 def remove_edit(processor: str) -> EditOfGraph:
     """Remove a processor, and everything that reads from it."""
     return EditOfGraph(GraphEdit("remove", processor))
+
+
+def unsubscribe_edit(reader: str) -> EditOfGraph:
+    """End the subscriptions of READER, an application by name or id, or of READER/SOURCE."""
+    return EditOfGraph(GraphEdit("unsubscribe", reader))
 
 
 def _with_function(

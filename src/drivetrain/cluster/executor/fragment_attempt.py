@@ -27,6 +27,7 @@ import threading
 from collections.abc import Callable
 
 from drivetrain.actor import Message
+from drivetrain.cluster.executor.attempt_progress import progress_of
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable, java_is_lost
 from drivetrain.cluster.executor.leaving_attempt import LeavingAttempt
 from drivetrain.cluster.executor.running_versions import AttemptVersions, RunningVersions
@@ -47,6 +48,7 @@ from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
+from drivetrain.spark.run.outside_repairs import OutsideRepairs
 from drivetrain.spark.run.recovery import Recovery
 from drivetrain.spark.session import lost_java
 
@@ -99,6 +101,7 @@ class Attempt:
         self._driver: FragmentDriver | None = None
         self._versions: AttemptVersions | None = None
         self._leaving: LeavingAttempt | None = None
+        self._repairs: OutsideRepairs | None = None
         self._may_leave = self._has_left = False
         self._progress: FragmentProgress | None = None
         self._progress_s = 0.0
@@ -181,6 +184,8 @@ class Attempt:
             self._look_at_version()  # new channels end with the fragment
             yield
         failure = query.error
+        if self._repairs is not None:
+            self._repairs.close()
         query.stop()
         if failure is not None and not self._retired.is_set():
             self._announce(FragmentOutcome.FAILED, error_of(failure, f"fragment {self.fragment}"))
@@ -214,6 +219,7 @@ class Attempt:
             driver = self._driver = FragmentDriver(
                 query, recovery, lambda: self._can_restore(execution), self._work.begin_recovery
             )
+            self._repairs = OutsideRepairs({self.fragment: driver}, recovery)
             if running is not None:
                 self._versions = AttemptVersions(running, driver, self.number)
             outcome = yield from self._drive(driver)
@@ -316,9 +322,11 @@ class Attempt:
         return FragmentOutcome.FINISHED
 
     def _look_at_version(self) -> None:
-        """Update the version that the fragment runs, and report changes."""
+        """Update the version that the fragment runs, and report changes; repair what others read of it."""
         if self._versions is not None:
             self._tell_version(self._versions.look())
+        if self._repairs is not None:
+            self._repairs.look()
 
     def _tell_version(self, seen: SeenVersion) -> None:
         if seen != self.seen:
@@ -350,6 +358,8 @@ class Attempt:
             self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
 
     def _stop(self, lock: FragmentLock, *, has_finished: bool) -> None:
+        if self._repairs is not None and not has_finished:
+            self._repairs.close()
         if self._driver is not None and not self._has_left:
             if not has_finished:
                 self._driver.stop()  # if this raises, the query may still run: keep the lock
@@ -360,40 +370,9 @@ class Attempt:
         known = self._progress
         if not final and known is not None and self._now_s - self._progress_s < _PROGRESS_S:
             return
-        out, into, late, dead = query.counts.copied()
-        taken, total = 0, 0 if query.trunk.sources else None
-        for source in query.trunk.sources:
-            position = query.inputs.position(source)
-            taken += position.done
-            total = None if position.total is None or total is None else total + position.total
-        progress = query.progressed()
         self._progress_s = self._now_s
         with contextlib.suppress(OSError):  # then the figure is missing; the batches will meet the error, too
             disk = shutil.disk_usage(query.directory)
             # Some file systems have no size (0), or one that no report can hold.
             self.disk = (min(disk.free, LARGEST), min(disk.total, LARGEST)) if disk.total else None
-        self._progress = FragmentProgress(
-            fragment=self.fragment,
-            attempt=self.number,
-            batch_id=progress.batch_id,
-            rows_total=progress.rows_total,
-            rows_per_s=progress.rows_per_s,
-            batch_ms=progress.batch_ms,
-            lag_rows=progress.lag_rows,
-            clock_ms=progress.clock_ms,
-            out=out,
-            into=into,
-            late=late,
-            dead=dead,
-            taken=taken,
-            total=total,
-            skipped=query.counts.skipped_rows,
-            lost=query.counts.lost_rows,
-            channels=progress.channels,
-            watermark_delay_ms=progress.watermark_delay_ms,
-            settled_clock_ms=query.settled_clock_ms,
-            waiting_for=query.waiting_for(),
-            blocked_by=progress.blocked_by,
-            left_out=progress.left_out,
-            figures=progress.figures,
-        )
+        self._progress = progress_of(self.fragment, self.number, query)

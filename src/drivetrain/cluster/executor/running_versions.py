@@ -35,6 +35,7 @@ from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.subscriptions import refuse_transactional
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.core.plan.plan import Plan
@@ -47,6 +48,7 @@ from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
 from drivetrain.spark.run.fragment_versions import end_unbegun, first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.starting_fragments import check_sources
+from drivetrain.spark.run.subscribers import note_columns
 from drivetrain.spark.run.trunk_changes import TrunkChanges, first_context
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
 
@@ -105,8 +107,12 @@ class RunningVersions:
                     expected="a graph that can be pickled: no iterator of the application's own",
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
-            start = self._compiled if has_starts else None
+            start, before = self._compiled if has_starts else None, self.versions.in_force
+            if asked.made_how == "subscribe":
+                refuse_transactional(before.plan.application, transactional=before.context.transactional)
             made = checked(self.versions, drivers, asked, start=start)
+            known = {channel.id for channel in before.plan.subscriptions}
+            note_columns(made.loaded.plan, self.versions.rundir, made.loaded.context.schemas, known)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
             refuse_withdrawn(left, made.loaded.sinks)
             self._refuse_other_mode(made)

@@ -14,7 +14,7 @@ Invariants:
 
 3. An application that has changed while it ran continues with the version in force, whatever its file says.
 
-Called by `executor` and `fragment_attempt`.
+Called by `executor`, `asked_checks` and `fragment_attempt`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from drivetrain.api import Application
@@ -30,15 +30,15 @@ from drivetrain.cluster.executor.failure_views import HookError
 from drivetrain.cluster.executor.running_versions import RunningVersions
 from drivetrain.cluster.executor.version_program import EditOfVersion, made_version
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.messages.changing import CheckVersion, SeenVersion, VersionChecked
-from drivetrain.cluster.messages.executing import Conclude, Prepared
+from drivetrain.cluster.messages.changing import CheckVersion, SeenVersion
+from drivetrain.cluster.messages.executing import Conclude, Prepared, PrepareWaits
 from drivetrain.cluster.messages.following import OutputView
 from drivetrain.code.application_file import load_application, user_traceback
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.change.change_state import not_kept
-from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
 from drivetrain.core.plan.configured import configured_plan
@@ -57,12 +57,11 @@ from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import preparing
 from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
-from drivetrain.spark.run.change_proposal import AskedChange
 from drivetrain.spark.run.execution import Execution
-from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
 from drivetrain.spark.run.recovery import Recovering, Underway
 from drivetrain.spark.run.results import is_source, outputs
+from drivetrain.spark.run.subscribing import awaited
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 from drivetrain.spark.session import spark_session as spark_session
 
@@ -127,10 +126,11 @@ class Work:
 
     def prepare(
         self, *, fresh: bool, replay_from_ms: int | None = None, savepoint: str | None = None
-    ) -> Prepared:
+    ) -> Prepared | PrepareWaits:
         """Load the application, start Spark, check everything and create its state; or join.
 
-        Raises errors in the application, and `UnavailableError` when another process runs it.
+        It may have to wait for another application, and is then asked again. Raises errors in the
+        application, and `UnavailableError` when another process runs it.
         """
         with self._lock:
             if self._prepared is not None:
@@ -138,6 +138,12 @@ class Work:
             _, plan, rundir = self._load()
             first = rundir.acquire_or_share(self._preparer, PREDECESSOR_S, fresh=fresh)
             try:
+                waits = None
+                if first and savepoint is None:  # which has what sources had noted
+                    waits = awaited(plan.graph, rundir, self.config, starts_over=fresh)
+                if waits is not None:
+                    rundir.release()
+                    return PrepareWaits(waits)
                 self._prepared = self._prepare(
                     plan,
                     rundir,
@@ -162,7 +168,7 @@ class Work:
         savepoint: str | None,
         first: bool,
     ) -> Prepared:
-        plan, record = self._in_force(plan, rundir, from_file=fresh or savepoint is not None)
+        plan, record = self._in_force(plan, rundir, from_file=fresh or savepoint is not None, first=first)
         begins = fresh or replay_from_ms is not None or savepoint is not None
         finished = rundir.finished is not None and not begins
         resumed = not begins and rundir.started
@@ -191,15 +197,15 @@ class Work:
             self._join(plan, rundir, record)
         if first:
             rundir.share()
-        views = _shown(plan)
+        views = shown(plan)
         life = rundir.life
         notices: tuple[str, ...] = ()
         if self._execution is not None:
             notices = tuple(self._execution.notices)
         master = self.config[spark_keys.MASTER]
         rules = rules_of(plan.graph)
-        shown = (views, life.number, life.from_ms, notices, rules)
-        return Prepared(finished, resumed, master, *shown, self._shown_before())
+        state = (views, life.number, life.from_ms, notices, rules)
+        return Prepared(finished, resumed, master, *state, self._shown_before())
 
     def _shown_before(self) -> tuple[tuple[OutputView, ...], dict[str, CountRule]] | None:
         """The outputs and rules for the status after a rollback; None if no version is on trial."""
@@ -214,14 +220,17 @@ class Work:
         except DrivetrainError as error:
             log.warning("the version before version %d cannot be shown: %s", record.number, error)
             return None
-        return _shown(plan), rules_of(plan.graph)
+        return shown(plan), rules_of(plan.graph)
 
     def _in_force(
-        self, plan: Plan, rundir: RunDirectory, *, from_file: bool
+        self, plan: Plan, rundir: RunDirectory, *, from_file: bool = False, first: bool = False
     ) -> tuple[Plan, GraphVersion | None]:
         """The plan to run, and its record if it is known: those of the version in force, if this application
-        has changed while it ran; else those of its file, which is `plan`."""
+        has changed while it ran; else those of its file, which is `plan`, with the subscriptions of others,
+        which the `first` executor has yet to take over."""
         by = rundir.preparation.last
+        if not first:
+            plan, _ = preparing.with_readers(plan, rundir, self.config, None, fresh=False)
         if from_file or by is None or by.app_id != self._preparer.app_id:
             return plan, None
         record = rundir.versions.in_force()
@@ -268,7 +277,7 @@ class Work:
             if self._execution is None:
                 rundir = self._joined()
                 _, plan, _ = self._load()
-                plan, record = self._in_force(plan, rundir, from_file=False)
+                plan, record = self._in_force(plan, rundir)
                 self._join(plan, rundir, record)
                 assert self._execution is not None
             return self._execution
@@ -308,32 +317,6 @@ class Work:
                     where="when_finished",
                     user_traceback=user_traceback(error),
                 ) from error
-
-    def check_version(self, message: CheckVersion, drivers: Mapping[str, FragmentDriver]) -> VersionChecked:
-        """Compile a proposed version for the fragments that `drivers` drive, and check it.
-
-        Raises the errors in it, and UnavailableError before the application is prepared.
-        """
-        running = self.versions
-        if running is None:
-            raise UnavailableError("the executor has not joined the application yet", remedy="try again")
-        stored = running.stored
-        if not stored.has_proposal(message.id):
-            is_kept = message.number > 0
-            made_now = running.kept(message.number) if is_kept else self.make_version(message)
-            stored.propose(message.id, *made_now)
-        if message.only_makes:
-            return VersionChecked(0, ())
-        record, code = stored.proposal(message.id)
-        graph = graph_from_code(code, "a proposed version")
-        how: Made = "rollback" if message.number else "update"
-        asked = AskedChange(record, graph, code, how, message.against, message.options)
-        made = running.check(asked, drivers, has_starts=message.has_starts)
-        stored.propose(message.id, made.loaded.record, code)  # with what the application master records
-        plan = made.loaded.plan
-        more = (_shown(plan), rules_of(plan.graph), tuple(made.window_sizes))
-        touched = tuple(sorted(made.change.touched))
-        return VersionChecked(made.change.number, touched, made.change.starts, *more)
 
     def _make_version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
         """The record and the code of the version in the archive of a proposal, or of the edit in force."""
@@ -395,5 +378,6 @@ class Work:
         return self._rundir
 
 
-def _shown(plan: Plan) -> tuple[OutputView, ...]:
+def shown(plan: Plan) -> tuple[OutputView, ...]:
+    """The outputs of a plan, for the application's status."""
     return tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))

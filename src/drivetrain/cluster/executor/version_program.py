@@ -32,6 +32,13 @@ from drivetrain.code.application_file import load_application, load_function
 from drivetrain.code.archive import unpack
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.subscriptions import (
+    is_stream,
+    no_such_stream,
+    subscriptions_by,
+    with_subscription,
+    without_subscriptions,
+)
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.durable import write_whole
 from drivetrain.errors import DrivetrainError, UserError
@@ -103,7 +110,7 @@ def made_version(
     `named` are the application's name and settings. `directory` is created, and stays, as user code may
     read its own files. Raises the errors of loading, planning and keeping the graph, and BadArchiveError.
     """
-    if code is None and (edit is None or edit.edit.how != "remove"):
+    if code is None and (edit is None or edit.edit.needs_code):
         raise UserError("a change names neither a file nor a version")
     directory.mkdir()
     target = None if code is None else _unpacked(archive, code, directory / "code")
@@ -202,11 +209,25 @@ def _loaded(request: _Request) -> Graph:
 
 def _edited(request: _Request, edit: GraphEdit, directory: Path) -> Graph:
     graph = graph_from_code((directory / _EDITED).read_bytes(), f"version {request.edited}")
-    if edit.how == "remove":
-        return removed(graph, edit.processor)
+    match edit.how:
+        case "remove":
+            return removed(graph, edit.processor)
+        case "subscribe":
+            return _subscribed(graph, edit)
+        case "unsubscribe":
+            reader, _, source = edit.processor.partition("/")
+            return without_subscriptions(graph, subscriptions_by(graph, reader, source or None))
     assert request.target is not None
     function = load_function(request.target, edit.how)
     return (attached if edit.how == "attach" else replaced)(graph, edit.processor, function)
+
+
+def _subscribed(graph: Graph, edit: GraphEdit) -> Graph:
+    """The graph with a subscription of another application; the executor looks whether it is possible."""
+    record = edit.subscription
+    if record is None or not record.is_well_named or not is_stream(graph.nodes, record.stream):
+        raise no_such_stream(graph, edit.processor)
+    return with_subscription(graph, record)
 
 
 if __name__ == "__main__":

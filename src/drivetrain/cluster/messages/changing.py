@@ -17,7 +17,7 @@ from drivetrain.cluster.messages.following import ErrorView, OutputView
 from drivetrain.cluster.messages.numbers import Count, Figure, TimeMs
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
-from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.graph_version import GraphVersion, Made, SubscriptionRecord
 from drivetrain.core.change.scaling_state import PlannedScaling, Scaled, ScalingState
 from drivetrain.core.plan.counts import CountRule
 from drivetrain.runtime.graph_versions import Ending
@@ -41,10 +41,20 @@ class ProposedCode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GraphEdit(msgspec.Struct, frozen=True, array_like=True):
-    """An edit of the graph in force at one processor; see `api.graph_edits`."""
+    """An edit of the graph in force at one processor; see `api.graph_edits`.
 
-    how: Literal["attach", "replace", "remove"]
+    "subscribe" keeps the stream of the processor for another application (`subscription`), and "unsubscribe"
+    ends the subscriptions of the reader, or READER/SOURCE, that is in place of a processor.
+    """
+
+    how: Literal["attach", "replace", "remove", "subscribe", "unsubscribe"]
     processor: str
+    subscription: SubscriptionRecord | None = None
+
+    @property
+    def needs_code(self) -> bool:
+        """Whether a function of the user makes it."""
+        return self.how in ("attach", "replace")
 
 
 # -- client and application master ----------------------------------------------------------------------
@@ -173,6 +183,13 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     has_starts: bool = False
     edit: GraphEdit | None = None
     only_makes: bool = False
+
+    @property
+    def made_how(self) -> Made:
+        """How the version comes into force."""
+        if self.edit is not None and self.edit.how in ("subscribe", "unsubscribe"):
+            return self.edit.how
+        return "rollback" if self.number else "update"
 
 
 class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):

@@ -45,7 +45,7 @@ class ExecutorRegistered(Message, frozen=True, tag="cluster.executor-registered"
 class Prepare(Message, frozen=True, tag="cluster.prepare"):
     """Start Spark, load the application, check every source and sink, and create or open its state directory;
     `fresh` deletes the state first, `replay_from_ms` begins a new life from that timestamp on, `savepoint` is
-    a directory to continue from. Asked; answered with `Prepared` or `PrepareFailed`."""
+    a directory to continue from. Asked; answered with `Prepared`, `PrepareWaits` or `PrepareFailed`."""
 
     app_id: str
     epoch: Count
@@ -78,6 +78,12 @@ class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):
 
     error: ErrorView
     retryable: bool
+
+
+class PrepareWaits(Message, frozen=True, tag="cluster.prepare-waits"):
+    """The application cannot be prepared yet, and is to be asked for again; `why` follows "waiting for"."""
+
+    why: str
 
 
 class Deploy(Message, frozen=True, tag="cluster.deploy"):

@@ -28,6 +28,7 @@ Made: TypeAlias = Literal["run", "update", "rollback", "subscribe", "unsubscribe
 because another application reads from it, or no longer does."""
 
 _VERSIONED: Final = re.compile(r"(?P<rules>.*?); version (?P<version>\d{1,9}) of .*", re.DOTALL)
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _KEPT_KINDS: Final = frozenset({"eventtime", "union", "late", "latepanes"})
 
 
@@ -73,6 +74,23 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     source: str
     key: str
     drop_after_ms: int | None = None
+
+    @property
+    def channel(self) -> str:
+        """The channel that keeps the stream for its reader."""
+        return f"{self.stream}--{self.id}.{self.key}"
+
+    @property
+    def is_well_named(self) -> bool:
+        """Whether its names can be those of files, and its id is that of its reader's source."""
+        names = (self.id, self.stream, self.reader, self.source, self.key)
+        is_own = self.id == subscription_id(self.reader, self.source)
+        return is_own and all(_FILE_NAME.fullmatch(name) for name in names)
+
+
+def subscription_id(reader: str, source: str) -> str:
+    """The processor that keeps a stream for the source of a reader."""
+    return f"{reader}.{source}"
 
 
 class GraphVersion(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ Invariants:
 
 1. A graph that is carried over has every subscription in force, or is refused, or the user has given it up.
 
-Called by `preparing`, `change_proposal` and `subscribers`, and by the commands that change an application.
+Called by `preparing`, `change_proposal` and `subscribers`, by the commands that change an application, and by
+`version_program` of executors.
 """
 
 from __future__ import annotations
@@ -67,6 +68,26 @@ def without_subscriptions(graph: Graph, ids: Iterable[str]) -> Graph:
     return dataclasses.replace(graph, nodes={id: n for id, n in graph.nodes.items() if id not in gone})
 
 
+def subscriptions_by(graph: Graph, reader: str, source: str | None) -> list[str]:
+    """The subscriptions of a reader in a graph, or that of one of its sources.
+
+    `reader` is the id of an application, or its name. Raises UserError if there is none.
+    """
+    found = subscriptions_of(graph)
+    ids = [
+        record.id
+        for record in found
+        if reader in (record.reader, record.reader.rpartition("-")[0]) and source in (None, record.source)
+    ]
+    if not ids:
+        raise UserError(
+            "no such subscription",
+            got=reader if source is None else f"{reader}/{source}",
+            expected=", ".join(f"{r.reader}/{r.source}" for r in found) or "nobody reads from it",
+        )
+    return ids
+
+
 def carried_over(
     graph: Graph, in_force: Iterable[SubscriptionRecord], *, even_if_read: bool = False
 ) -> Graph:
@@ -91,6 +112,28 @@ def is_stream(nodes: Mapping[str, Node], id: str) -> bool:
     """Whether there is a processor of that id that emits messages."""
     node = nodes.get(id)
     return node is not None and not (node.operation.ends_stream or node.operation.is_table)
+
+
+def no_such_stream(graph: Graph, stream: str) -> UserError:
+    """The error of a reader that asks for a stream that an application does not have."""
+    nodes = graph.nodes
+    return UserError(
+        "the application has no such stream",
+        where=graph.name,
+        expected=", ".join(id for id in nodes if is_stream(nodes, id)),
+        got=stream,
+        remedy="name one of its processors that emit messages",
+    )
+
+
+def refuse_transactional(application: str, *, transactional: bool) -> None:
+    """Raise UserError when an application publishes with checkpoints: no other one can read from it."""
+    if transactional:
+        raise UserError(
+            "no other application can read from one that publishes with checkpoints",
+            where=application,
+            remedy='run it with --set checkpoint.mode="off", or have both use a Kafka topic or files',
+        )
 
 
 def with_records_carried_over(old: GraphVersion, new: GraphVersion) -> GraphVersion:

@@ -45,6 +45,7 @@ from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.measure.batch_times import BatchTimes, Phase, spending
+from drivetrain.spark.prepare.outside_stream import OutsideStream
 from drivetrain.spark.prepare.trunk import CLOCK
 from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark_ms, read_offsets
 
@@ -188,9 +189,12 @@ class MicroBatchQuery(FragmentQuery):
         self._begun = True
 
     def progressed(self) -> FragmentProgressed:
-        """The fragment's progress, with the channels that other applications read."""
+        """The fragment's progress, with the channels that other applications read, or write for it."""
         progress = super().progressed()
-        outside = self.flow.outside.progress()
+        read = [
+            source.progress() for source in self.trunk.sources.values() if isinstance(source, OutsideStream)
+        ]
+        outside = (*self.flow.outside.progress(), *(channel for channel in read if channel is not None))
         return dataclasses.replace(progress, channels=progress.channels + outside) if outside else progress
 
     # -- between batches, in the polling thread ----------------------------------------------------------

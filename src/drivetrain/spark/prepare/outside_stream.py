@@ -10,25 +10,29 @@ Invariants:
 
 1. Nothing but positions and plans of batches is written to the other application's directory.
 
-Called by `spark.prepare.fragment`.
+Called by `spark.prepare.fragment`, and for its progress by `micro_batch_query`.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
 from drivetrain.api.types import schema_of
-from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, known_clock
 from drivetrain.errors import UserError
 from drivetrain.runtime.channel.outside_reader import OutsideReader
+from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.subscription_check import require_in_force
 from drivetrain.runtime.subscription_note import SubscriptionNote, read_note
+from drivetrain.spark.channel.backlog import ChannelWatch
 from drivetrain.spark.connector.source import OpenedSource, Position
 from drivetrain.spark.prepare.stored_sources import StoredInput
 
@@ -58,6 +62,12 @@ class OutsideStream(OpenedSource):
         self._checked_s = time.monotonic()
         self._store: Final = store
         self._outside: Final = OutsideReader(store)
+        self._taken, self._clock_ms = 0, NO_CLOCK_MS
+        self._progress: ChannelProgress | None = None
+        self._watch: ChannelWatch | None = None
+        if note is not None:
+            name = note.channel.rpartition("/")[2]
+            self._watch = ChannelWatch(name, f"{note.app_id}/{note.stream}", id, ChannelStore(note.channel))
 
     def position(self, offset: str | None) -> Position:
         """How many entries were taken; it is finished when the other application's input has ended.
@@ -65,11 +75,19 @@ class OutsideStream(OpenedSource):
         Raises StartedOverError when the other application does not keep its stream for this one any more.
         """
         taken = json.loads(offset) if offset else {"entry": 0, "clock": NO_CLOCK_MS}
-        is_finished = int(taken["clock"]) >= FINAL_CLOCK_MS
+        self._taken, self._clock_ms = int(taken["entry"]), int(taken["clock"])
+        is_finished = self._clock_ms >= FINAL_CLOCK_MS
         if not is_finished and time.monotonic() - self._checked_s >= CHECK_S:
             self._checked_s = time.monotonic()
             self._require_in_force()
-        return Position(int(taken["entry"]), int(taken["entry"]) if is_finished else None, is_finished)
+        return Position(self._taken, self._taken if is_finished else None, is_finished)
+
+    def progress(self) -> ChannelProgress | None:
+        """The channel from this side, as of the last look that could read it; None: it is not known."""
+        with suppress(MessageLossError, OSError):  # it is being repaired, or is going to be deleted
+            if self._watch is not None:
+                self._progress = self._watch.look(self._taken, known_clock(self._clock_ms))
+        return self._progress
 
     def check(self, _offset: str | None) -> None:
         """Raise StartedOverError like `position`; called before each batch."""

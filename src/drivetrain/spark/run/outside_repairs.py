@@ -1,10 +1,11 @@
 """Repairs of channels that another application reads, in the process that writes them.
 
 Design: `outside_damage` has the files by which a reader requests a repair. The process that runs the producer
-looks for them, and makes the repair in a separate thread while the producer's query continues. What if we die
-here: the request stays, and the next process that runs the producer makes the repair.
+looks for them, in a cluster the attempt of the fragment that writes the channel, and makes the repair in a
+separate thread while the producer's query continues. What if we die here: the request stays, and the next
+process that runs the producer makes the repair.
 
-Called by `embedded_loop`.
+Called by `embedded_loop` and `fragment_attempt`.
 """
 
 from __future__ import annotations

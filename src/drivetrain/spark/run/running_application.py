@@ -178,6 +178,7 @@ class RunningApplication:
         to: str,
         timeout: str = DEFAULT_TIMEOUT,
         *,
+        at: str | int | datetime = "now",
         history: str | int | datetime | None = None,
     ) -> int:
         """Add what `attach(stream)` adds after processor `to`; waits and raises like `update`.
@@ -185,16 +186,24 @@ class RunningApplication:
         >>> def watched(running: RunningApplication) -> int:
         ...     return running.attach(lambda sales: sales.sink(sinks.console()), to="sales")
         """
-        options = ChangeOptions(history_ms=history_given(history))
+        options = ChangeOptions(at=time_given(at), history_ms=history_given(history))
         return self._edited(timeout, lambda graph: attached(graph, to, attach), options)
 
-    def remove(self, processor: str, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False) -> int:
+    def remove(
+        self,
+        processor: str,
+        timeout: str = DEFAULT_TIMEOUT,
+        *,
+        at: str | int | datetime = "now",
+        discard: bool = False,
+        even_if_read: bool = False,
+    ) -> int:
         """Remove a processor with everything that reads from it; waits and raises like `update`.
 
         >>> def without_average(running: RunningApplication) -> int:
         ...     return running.remove("average")
         """
-        options = ChangeOptions(discards=discard)
+        options = ChangeOptions(discard, even_if_read, at=time_given(at))
         return self._edited(timeout, lambda graph: removed(graph, processor), options)
 
     def replace(
@@ -203,7 +212,9 @@ class RunningApplication:
         replace: Attach,
         timeout: str = DEFAULT_TIMEOUT,
         *,
+        at: str | int | datetime = "now",
         discard: bool = False,
+        even_if_read: bool = False,
         drop_state: Iterable[str] = (),
     ) -> int:
         """Put the stream that `replace(stream)` returns in place of a processor; `stream` is what the
@@ -212,7 +223,7 @@ class RunningApplication:
         >>> def dearer(running: RunningApplication) -> int:
         ...     return running.replace("cheap", lambda sales: sales.filter("price > 10"))
         """
-        options = ChangeOptions(discards=discard, drops=tuple(drop_state))
+        options = ChangeOptions(discard, even_if_read, tuple(drop_state), time_given(at))
         return self._edited(timeout, lambda graph: replaced(graph, processor, replace), options)
 
     def configure(

@@ -3,8 +3,8 @@
 Problem: an application that reads another one waits for it. If the other one was stopped, or has failed,
 nothing else shows why no messages come.
 
-Design: the run looks every few seconds whether a process listens at the other application's control socket.
-Each change is a notice, and until the other application runs again, the status of this run shows what it
+Design: the run looks every few seconds whether processes run the other application (`outside_producer`). Each
+change is a notice, and until the other application runs again, the status of this run shows what it
 waits for. A source that was read to its end waits for nothing. What if we die here: the next run looks again.
 
 Called by `embedded_loop`.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.errors import InputError
-from drivetrain.runtime.control_socket import is_listened_at
+from drivetrain.runtime import outside_producer
 from drivetrain.runtime.subscription_note import SubscriptionNote, read_note
 from drivetrain.spark.run.subscribing import outside_sources
 
@@ -38,7 +38,7 @@ class StoppedProducers:
         self,
         execution: Execution,
         drivers: Mapping[str, FragmentDriver],
-        runs: Callable[[Path], bool] = is_listened_at,
+        runs: Callable[[Path], bool] = outside_producer.runs,
     ) -> None:
         self.notices: Final[deque[str]] = deque()
         """Notices for the user, oldest first; the code that shows a notice removes it."""
@@ -71,9 +71,7 @@ class StoppedProducers:
             if not self._runs(Path(note.home)):
                 now[id] = named[id].application
         for id in now.keys() - before.keys():
-            self.notices.append(
-                f"{id} waits for application {now[id]}, which does not run: start it with drivetrain run"
-            )
+            self.notices.append(f"{id} waits for application {now[id]}, which does not run: start it")
         for id in before.keys() - now.keys():
             self.notices.append(f"{id} does not wait for application {before[id]} any more")
         self._stopped = now

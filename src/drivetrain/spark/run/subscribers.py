@@ -11,28 +11,39 @@ Invariants:
 
 1. A reader that subscribes again gets the same channel; a reader that starts over gets a new one.
 
-Called by `control_answers`, in threads of the control socket.
+Called by `control_answers`, in threads of the control socket, and by executors (`note_columns`).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark.sql.types import StructType
 
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.graph_version import Made, SubscriptionRecord, subscriptions_of
-from drivetrain.core.change.subscriptions import is_stream, with_subscription, without_subscriptions
+from drivetrain.core.change.graph_version import (
+    Made,
+    SubscriptionRecord,
+    subscription_id,
+    subscriptions_of,
+)
+from drivetrain.core.change.subscriptions import (
+    is_stream,
+    no_such_stream,
+    refuse_transactional,
+    subscriptions_by,
+    with_subscription,
+    without_subscriptions,
+)
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted
-from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.planned_version import planned_version
+from drivetrain.runtime.subscription_check import columns_file
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.change_proposal import AskedChange
 
@@ -56,8 +67,10 @@ class Subscribers:
         """
         before = self._changes.versions.in_force
         graph = before.plan.graph
-        self._refuse(before, wanted)
-        id = f"{wanted.reader}.{wanted.source}"
+        if not is_stream(graph.nodes, wanted.stream):
+            raise no_such_stream(graph, wanted.stream)
+        refuse_transactional(graph.name, transactional=before.context.transactional)
+        id = subscription_id(wanted.reader, wanted.source)
         known = next((record for record in subscriptions_of(graph) if record.id == id), None)
         if known is None or wanted.starts_over or not wanted.is_same(known):
             key = secrets.token_hex(4)
@@ -73,36 +86,8 @@ class Subscribers:
         `reader` is the id of an application, or its name. Raises UserError if there is none.
         """
         before = self._changes.versions.in_force
-        found = subscriptions_of(before.plan.graph)
-        ids = [
-            record.id
-            for record in found
-            if reader in (record.reader, record.reader.rpartition("-")[0]) and source in (None, record.source)
-        ]
-        if not ids:
-            raise UserError(
-                "no such subscription",
-                got=reader if source is None else f"{reader}/{source}",
-                expected=", ".join(f"{r.reader}/{r.source}" for r in found) or "nobody reads from it",
-            )
+        ids = subscriptions_by(before.plan.graph, reader, source)
         return self._change(before, without_subscriptions(before.plan.graph, ids), "unsubscribe")
-
-    def _refuse(self, before: LoadedVersion, wanted: SubscriptionWanted) -> None:
-        nodes = before.plan.graph.nodes
-        if not is_stream(nodes, wanted.stream):
-            raise UserError(
-                "the application has no such stream",
-                where=f"{before.record.application}, version {before.record.number}",
-                expected=", ".join(id for id in nodes if is_stream(nodes, id)),
-                got=wanted.stream,
-                remedy="name one of its processors that emit messages",
-            )
-        if before.context.transactional:
-            raise UserError(
-                "no other application can read from one that publishes with checkpoints",
-                where=before.record.application,
-                remedy='run it with --set checkpoint.mode="off", or have both use a Kafka topic or files',
-            )
 
     def _change(self, before: LoadedVersion, graph: Graph, how: Made) -> int:
         record = planned_version(configured_plan(graph, before.context.config))
@@ -115,16 +100,27 @@ class Subscribers:
     def _subscribed(self, record: SubscriptionRecord) -> Subscribed:
         in_force = self._changes.versions.in_force
         channel = next(c for c in in_force.plan.subscriptions if c.consumer_fragment == record.id)
-        schema: Any = in_force.context.schemas[channel.id].jsonValue()
         place = in_force.context.rundir.channel(channel.id)
-        _schema_file(place).write(msgspec.json.encode(schema))
+        note_columns(in_force.plan, in_force.context.rundir, in_force.context.schemas)
+        schema: Any = in_force.context.schemas[channel.id].jsonValue()
         return Subscribed(record.id, record.key, place, schema)
+
+
+def note_columns(
+    plan: Plan, rundir: RunDirectory, schemas: Mapping[str, StructType], known: Container[str] = ()
+) -> None:
+    """Keep the columns of the streams that others are going to read, but for channels that are `known`, as
+    far as they are known here."""
+    for channel in plan.subscriptions:
+        if channel.id not in known and channel.id in schemas:
+            encoded = msgspec.json.encode(schemas[channel.id].jsonValue())
+            columns_file(rundir.channel(channel.id)).write(encoded)
 
 
 def require_same_columns(plan: Plan, rundir: RunDirectory, schemas: Mapping[str, StructType]) -> None:
     """Raise UserError when a stream that others read has other columns than when they subscribed."""
     for channel in plan.subscriptions:
-        content = _schema_file(rundir.channel(channel.id)).read()
+        content = columns_file(rundir.channel(channel.id)).read()
         if content is None:
             continue
         known, now = StructType.fromJson(msgspec.json.decode(content)), schemas[channel.id]
@@ -137,12 +133,3 @@ def require_same_columns(plan: Plan, rundir: RunDirectory, schemas: Mapping[str,
                 remedy="give the changed stream another name; or run it as it was, and end the subscription "
                 "with drivetrain unsubscribe",
             )
-
-
-def _schema_file(channel: str) -> DurableFile:
-    return DurableFile(
-        Path(channel) / "schema",
-        "the columns of a stream that another application reads",
-        if_damaged="delete it, and see to it that the columns have not changed",
-        if_full="make room, and run the same command again: it continues where it stopped",
-    )

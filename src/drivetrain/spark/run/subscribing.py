@@ -5,18 +5,19 @@ may have ended this application's subscription. The messages read must be exactl
 here continues.
 
 Design: a source without a note subscribes as a reader that starts over, and writes a note about its
-subscription. Until the other application runs and can change, the source waits, and reports this. A source
-with a note only checks that its subscription is still there, in the other application's files; that
-application need not run.
+subscription. Until the other application runs and can change, the source waits, and reports this: an embedded
+run in `subscribe`, while an executor is asked again and again what it waits for (`awaited`). A source with a
+note only checks that its subscription is still there, in the other application's files; that application need
+not run.
 
 What if we die here: after the subscription and before the note, the next run starts over, with another
-channel; nothing has been read.
+channel, or the same one of an application in a cluster; nothing has been read.
 
 Invariants:
 
 1. A state continues only with the channel that it began with.
 
-Called by `preparing`.
+Called by `preparing` and by executors.
 """
 
 from __future__ import annotations
@@ -29,16 +30,12 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.types import schema_of
+from drivetrain.core.change.graph_version import SubscriptionRecord
 from drivetrain.core.change.live_change import Stage
+from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
-from drivetrain.runtime.control_requests import (
-    Subscribed,
-    SubscriptionWanted,
-    ask_to_subscribe,
-    ask_to_unsubscribe,
-    asked_state,
-)
-from drivetrain.runtime.control_socket import NobodyListensError
+from drivetrain.runtime import outside_producer
+from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted, asked_state
 from drivetrain.runtime.find_application import directory_of
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.subscription_check import producer_of, require_in_force
@@ -49,6 +46,8 @@ if TYPE_CHECKING:
     from drivetrain.config import Config
 
 _LOOK_S: Final = 0.2
+_ASK_S: Final = 0.4
+"""How often another application is asked again."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,14 @@ class Waiting:
 
     tell: Callable[[str], None]
     is_given_up: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A subscription that is in force, and who keeps its channel."""
+
+    producer: RunDirectory
+    subscribed: Subscribed
 
 
 def outside_sources(graph: Graph) -> dict[str, ApplicationStream]:
@@ -84,8 +91,25 @@ def subscribe(
             notices.append(f"{id} reads {note.app_id}/{note.stream} from its next batch on")
         else:
             require_in_force(note, id)
+            outside_producer.noted(producer_of(note), rundir.app_id, id)
         _require_columns(id, source, note)
     return notices
+
+
+def awaited(graph: Graph, rundir: RunDirectory, config: Config, *, starts_over: bool) -> str | None:
+    """What an application waits for before it can subscribe, as text after "waiting for"; None: nothing.
+
+    To be called again and again, as other applications begin a subscription only for a reader that asks.
+    `starts_over` if it forgets its notes. Raises as `subscribe`.
+    """
+    found = []
+    for id, source in outside_sources(graph).items():
+        if not starts_over and read_note(rundir.source(id)) is not None:
+            continue
+        given = _asked(id, source, rundir, config, in_cluster=True)
+        if isinstance(given, str):
+            found.append(f"application {source.application}, to read its stream {source.stream}: {given}")
+    return "; ".join(found) or None
 
 
 def end_subscriptions(graph: Graph, rundir: RunDirectory, ids: Iterable[str] | None = None) -> None:
@@ -96,40 +120,35 @@ def end_subscriptions(graph: Graph, rundir: RunDirectory, ids: Iterable[str] | N
             note = read_note(rundir.source(id))
         if note is not None:
             with suppress(DrivetrainError):  # it does not run: drivetrain unsubscribe ends it later
-                ask_to_unsubscribe(producer_of(note), rundir.app_id, id)
+                of = SubscriptionRecord(note.id, note.stream, rundir.app_id, id, note.key)
+                outside_producer.end(producer_of(note), of)
             forget_note(rundir.source(id))
 
 
 def _subscribed(
     id: str, source: ApplicationStream, rundir: RunDirectory, config: Config, waiting: Waiting | None
 ) -> SubscriptionNote:
-    wanted = SubscriptionWanted(rundir.app_id, id, source.stream, source.drop_after_ms, starts_over=True)
-    reported = ""
+    reported, asked_s = "", -_ASK_S
+    given: _Given | str = ""
     while True:
-        try:
-            producer = directory_of(source.application, config)
-            _refuse_itself(id, producer, rundir)
-            why = _why_not_now(producer)
-            if why is None:
-                return _noted(id, source, rundir, producer, ask_to_subscribe(producer, wanted))
-        except NobodyListensError as error:
-            why = str(error)
-        except UserError as error:
-            if not _may_come(error, source, config):
-                raise
-            why = str(error)
+        if time.monotonic() - asked_s >= _ASK_S:
+            asked_s = time.monotonic()
+            given = _asked(id, source, rundir, config, in_cluster=waiting is None)
+        if not isinstance(given, str):
+            return _noted(id, source, rundir, given)
         if waiting is None:
             raise UnavailableError(
                 f"application {source.application} cannot be asked for its stream {source.stream}",
                 where=id,
-                got=why,
-                remedy="start it with drivetrain run, and try again",
-            ) from None
-        text = f"waits for application {source.application}, to read its stream {source.stream}: {why}"
+                got=given,
+                remedy="start it, and try again",
+            )
+        text = f"waits for application {source.application}, to read its stream {source.stream}: {given}"
         if text != reported:
             waiting.tell(f"{id} {text}")
             reported = text
         if waiting.is_given_up():
+            _withdraw(id, source, rundir, config)
             raise UnavailableError(f"stopped while it {text}", where=id)
         time.sleep(_LOOK_S)
 
@@ -143,15 +162,26 @@ def _refuse_itself(id: str, producer: RunDirectory, rundir: RunDirectory) -> Non
         )
 
 
-def _why_not_now(producer: RunDirectory) -> str | None:
-    """Why an application cannot change at this moment; None if it can."""
-    if producer.finished is not None:
-        raise UserError(
-            f"application {producer.app_id} has finished: nothing will come from its streams",
-            remedy="subscribe while it runs; it keeps what is not read when it finishes",
-        )
-    state = asked_state(producer)
-    return None if state.stage is Stage.IDLE else f"it is changing to version {state.number}"
+def _asked(
+    id: str, source: ApplicationStream, rundir: RunDirectory, config: Config, *, in_cluster: bool
+) -> _Given | str:
+    """Ask the other application for its stream, once more; returns why it cannot keep it yet."""
+    wanted = SubscriptionWanted(rundir.app_id, id, source.stream, source.drop_after_ms, starts_over=True)
+    try:
+        producer = directory_of(source.application, config)
+        _refuse_itself(id, producer, rundir)
+        given = outside_producer.subscribed(producer, wanted, in_cluster=in_cluster)
+    except UserError as error:
+        if not _may_come(error, source, config):
+            raise
+        return str(error)
+    return given if isinstance(given, str) else _Given(producer, given)
+
+
+def _withdraw(id: str, source: ApplicationStream, rundir: RunDirectory, config: Config) -> None:
+    """Nobody waits for a stream any more: the other application must not begin to keep it."""
+    with suppress(DrivetrainError):
+        outside_producer.noted(directory_of(source.application, config), rundir.app_id, id)
 
 
 def _may_come(error: UserError, source: ApplicationStream, config: Config) -> bool:
@@ -166,20 +196,21 @@ def _may_come(error: UserError, source: ApplicationStream, config: Config) -> bo
         return False
 
 
-def _noted(
-    id: str, source: ApplicationStream, rundir: RunDirectory, producer: RunDirectory, given: Subscribed
-) -> SubscriptionNote:
+def _noted(id: str, source: ApplicationStream, rundir: RunDirectory, given: _Given) -> SubscriptionNote:
+    producer, subscribed = given.producer, given.subscribed
     note = SubscriptionNote(
         producer.app_id,
         str(producer.path),
         source.stream,
-        given.id,
-        given.key,
-        given.channel,
-        given.schema,
+        subscribed.id,
+        subscribed.key,
+        subscribed.channel,
+        subscribed.schema,
         producer.writers,
     )
     write_note(rundir.source(id), note)
+    reached(CrashPoint.SUBSCRIPTION_NOTED)
+    outside_producer.noted(producer, rundir.app_id, id)
     return note
 
 

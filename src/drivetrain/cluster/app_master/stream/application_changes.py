@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.actor import ActorRef, Message
+from drivetrain.actor import Message
 from drivetrain.api.moments import moment_text
 from drivetrain.cluster.app_master.app_master_messages import Call
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
@@ -47,7 +47,7 @@ from drivetrain.cluster.app_master.stream.application_handover import Applicatio
 from drivetrain.cluster.app_master.stream.application_scalings import ApplicationScalings
 from drivetrain.cluster.app_master.stream.asked_changes import AskedChanges
 from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
-from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, cannot_begin
+from drivetrain.cluster.app_master.stream.change_answers import Asker, ChangeAnswers, cannot_begin
 from drivetrain.cluster.app_master.stream.kept_stages import KeptStages
 from drivetrain.cluster.app_master.stream.leaving_fragments import LeavingFragments
 from drivetrain.cluster.app_master.stream.paused_change import PausedChange
@@ -190,7 +190,7 @@ class ApplicationChanges:
                 tell = functools.partial(self._answers.tell, asker, self._shown_state())
                 self._proposed.show(message, tell)
             case ChangeGraph() if asker is not None:
-                self._asked(message, asker)
+                self.ask(message, asker)
             case GiveUpChange(number) if asker is not None:
                 self._give_up(number, asker)
             case ScaleFragment() if asker is not None:
@@ -264,7 +264,8 @@ class ApplicationChanges:
 
     # ---- requests
 
-    def _asked(self, message: ChangeGraph, asker: ActorRef) -> None:
+    def ask(self, message: ChangeGraph, asker: Asker) -> None:
+        """Have a change made that a client asks for, or this process."""
         goes_back_to = message.number if message.options.at is None else 0
         error = self._refusal(None) or self._handover.refusal(goes_back_to)
         if error is not None:
@@ -286,14 +287,14 @@ class ApplicationChanges:
             return UnavailableError("the application has changed meanwhile", remedy="try again")
         return self._leaving.refusal(compiled.change.starts)
 
-    def _record(self, compiled: Compiled, asker: ActorRef) -> None:
+    def _record(self, compiled: Compiled, asker: Asker) -> None:
         """Record a change that is compiled, and whose fragments stand between two batches if they must."""
         self._compiled = compiled
         self._history.reach(Reached.COMPILED)
         self._answers.wait(compiled.change.number, asker)
         self._take(trial.ChangeProposed(compiled.change))
 
-    def _give_up(self, number: int, asker: ActorRef) -> None:
+    def _give_up(self, number: int, asker: Asker) -> None:
         try:
             require_on_trial(self._state or ChangeState(0), number)
         except DrivetrainError as error:
@@ -302,7 +303,7 @@ class ApplicationChanges:
         self._take(trial.ChangeGivenUp("the change was cancelled"))
         self._answer(asker)
 
-    def _answer(self, asker: ActorRef, error: Exception | None = None) -> None:
+    def _answer(self, asker: Asker, error: Exception | None = None) -> None:
         self._answers.tell(asker, self._shown_state(), error)
 
     def _shown_state(self) -> ChangeState:

@@ -5,8 +5,9 @@ application is prepared and the registry records it.
 
 Design: the order of the steps. The first executor that joins is asked to `Prepare`; the job starts when all
 executors have joined, or `PATIENCE_MS` later; when all fragments have finished, an executor is asked to
-`Conclude`. Every step may be called at any time, and does nothing before its time; `requests` keeps which
-executor was asked, and which answer counts.
+`Conclude`. An application that waits for another one, whose stream it reads, is prepared again and
+again. Every step may be called at any time, and does nothing before its time; `requests` keeps which executor
+was asked, and which answer counts.
 
 Invariants:
 1. Each request for a new state (`fresh`, a replay, a savepoint) takes effect once: the registry records it
@@ -29,7 +30,14 @@ from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraf
 from drivetrain.cluster.app_master.stream.running_job import RunningJob
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.cluster.messages.executing import Conclude, Concluded, Prepare, Prepared, PrepareFailed
+from drivetrain.cluster.messages.executing import (
+    Conclude,
+    Concluded,
+    Prepare,
+    Prepared,
+    PrepareFailed,
+    PrepareWaits,
+)
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
@@ -38,6 +46,10 @@ from drivetrain.core.job.job_events import JobState
 
 PATIENCE: Final = "patience"
 """The name of the delay that ends with `patience_over`."""
+AGAIN: Final = "prepare-again"
+"""The name of the delay that ends with `prepare_again`."""
+AGAIN_MS: Final = 1_000
+"""How soon an application is prepared again that waits for another one."""
 PATIENCE_MS: Final = 10_000
 """How long a prepared application waits for more executors before it starts with those it has."""
 
@@ -62,6 +74,7 @@ class Duties:
         self._owner: Final = owner
         self._running: Final = running
         self._checkpoints: Final = checkpoints
+        self._is_waiting = False
         self.requests: Final = ApplicationRequests(owner.ask, owner.config[keys.PREPARE_TIMEOUT])
 
     def take_up(self) -> None:
@@ -74,7 +87,7 @@ class Duties:
         """Let an executor prepare the application, unless it is prepared or one is doing so."""
         owner, ready, requests = self._owner, self._owner.pool.ready, self.requests
         is_time = self._running.job.state in (JobState.CREATED, JobState.RUNNING) and owner.end_state is None
-        if requests.prepared or requests.is_under_way or not ready or not is_time:
+        if requests.prepared or requests.is_under_way or self._is_waiting or not ready or not is_time:
             return
         # If an earlier epoch had prepared, the spec in the launch file would no longer request a new state.
         setup, spec = owner.setup, owner.setup.spec
@@ -96,6 +109,11 @@ class Duties:
             self._running.perform(job.open())
         elif not job.is_open:
             owner.wake(PATIENCE, 0, PATIENCE_MS)
+
+    def prepare_again(self) -> None:
+        """Look whether what the application waits for has come."""
+        self._is_waiting = False
+        self.prepare()
 
     def patience_over(self) -> None:
         """Start with the executors that have joined."""
@@ -130,6 +148,9 @@ class Duties:
             return
         owner.changed()
         match answer.answer:
+            case PrepareWaits():
+                self._is_waiting = True
+                owner.wake(AGAIN, 0, AGAIN_MS)
             case Prepared() as prepared:
                 running.progress.shown = Shown(prepared.outputs, prepared.rules)
                 before = prepared.before

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_state import ChangeUnderwayError
 from drivetrain.core.change.handover import (
     Committed,
     Ended,
@@ -26,7 +27,6 @@ from drivetrain.core.change.handover import (
 )
 from drivetrain.core.change.handover import Event as HandoverEvent
 from drivetrain.core.job.fragment_execution import ExecutionState
-from drivetrain.errors import UserError
 
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.stream.stored_versions import Standing
@@ -89,14 +89,14 @@ class ApplicationHandover:
         clock_ms = min(known) if known and len(known) == len(clocks) else None
         return msgspec.structs.replace(state, at_ms=handover.at_ms, both=both, clock_ms=clock_ms)
 
-    def refusal(self, number: int) -> UserError | None:
+    def refusal(self, number: int) -> ChangeUnderwayError | None:
         """Why no change can begin, unless it goes back to the version before; `number` is the one that it
         goes back to, or 0."""
         handover = self._stages.handover
         if handover is None or number == handover.before:
             return None
         at = moment_text(handover.at_ms)
-        return UserError(
+        return ChangeUnderwayError(
             f"version {handover.before} is handing over to version {handover.number}",
             got=f"{', '.join(self._stages.both)} run both until their clock is at {at}",
             expected="one change at a time",

@@ -20,7 +20,13 @@ from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.app_master import waiting_reasons
 from drivetrain.cluster.app_master.app_master_messages import Answered
 from drivetrain.cluster.app_master.executors.executor_pool import Member
-from drivetrain.cluster.messages.executing import Conclude, Concluded, Prepare, Prepared
+from drivetrain.cluster.messages.executing import (
+    Conclude,
+    Concluded,
+    Prepare,
+    Prepared,
+    PrepareWaits,
+)
 
 Ask: TypeAlias = Callable[[str, int, ActorRef, Message, int], None]
 """Like `ApplicationMaster.ask`."""
@@ -38,6 +44,8 @@ class ApplicationRequests:
         self._helpers: set[str] = set()  # executors that have had a request: Spark runs there
         self.prepared: Prepared | None = None
         """The answer of the executor that prepared the application; None before."""
+        self.waits: str | None = None
+        """What the application waits for before it can be prepared, after "waiting for"; None: nothing."""
         self.printed = ""
         """The text that the application's hooks printed at its end."""
 
@@ -61,6 +69,8 @@ class ApplicationRequests:
             return None
         self._member = None
         self._helpers.add(member.id)
+        if self._what == "prepare":
+            self.waits = answer.answer.why if isinstance(answer.answer, PrepareWaits) else None
         match answer.answer:
             case Prepared() as prepared if self._what == "prepare":
                 self.prepared = prepared
@@ -70,9 +80,9 @@ class ApplicationRequests:
         return self._what, member
 
     def waiting_for(self) -> str | None:
-        """The reason why the application waits while a request is under way; else None."""
-        if self._member is None:
-            return None
+        """The reason why the application waits, while a request is under way or repeated; else None."""
+        if self._member is None or self.waits is not None:
+            return self.waits
         if self._what == "prepare":
             return waiting_reasons.preparation(self._member, is_first=self._member.id not in self._helpers)
         return waiting_reasons.conclusion(self._member)

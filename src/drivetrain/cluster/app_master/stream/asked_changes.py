@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.cluster.app_master.app_master_messages import Call
 
 if TYPE_CHECKING:
-    from drivetrain.actor import ActorRef
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
+    from drivetrain.cluster.app_master.stream.change_answers import Asker
     from drivetrain.cluster.app_master.stream.paused_change import PausedChange
     from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange
     from drivetrain.cluster.app_master.stream.stored_versions import Compiled
@@ -36,8 +36,8 @@ class AskedChanges:
         proposed: ProposedChange,
         pause: PausedChange,
         refusal: Callable[[Compiled | None], Exception | None],
-        refuse: Callable[[ActorRef, Exception], None],
-        record: Callable[[Compiled, ActorRef], None],
+        refuse: Callable[[Asker, Exception], None],
+        record: Callable[[Compiled, Asker], None],
     ) -> None:
         self._owner: Final = owner
         self._proposed: Final = proposed
@@ -48,7 +48,7 @@ class AskedChanges:
         self.is_compiling = False
         """Whether a change is being compiled, or its fragments pause."""
 
-    def compile(self, message: ChangeGraph, asker: ActorRef) -> None:
+    def compile(self, message: ChangeGraph, asker: Asker) -> None:
         """Compile a change that can begin, and record it, or answer why not."""
         self.is_compiling = True
         self._owner.context.pipe_to_self(
@@ -57,7 +57,7 @@ class AskedChanges:
             lambda error: Call(partial(self._given_up, asker, error)),
         )
 
-    def _compiled(self, compiled: Compiled, asker: ActorRef) -> None:
+    def _compiled(self, compiled: Compiled, asker: Asker) -> None:
         self.is_compiling = False
         error = self._refusal(compiled)
         if error is not None:
@@ -68,7 +68,7 @@ class AskedChanges:
             self.is_compiling = True
             self.pause.begin(compiled, partial(self._paused, asker), partial(self._given_up, asker))
 
-    def _paused(self, asker: ActorRef, compiled: Compiled) -> None:
+    def _paused(self, asker: Asker, compiled: Compiled) -> None:
         """The fragments stand, and the time is known."""
         self.is_compiling = False
         error = self._refusal(compiled)
@@ -87,6 +87,6 @@ class AskedChanges:
         self.is_compiling = self.pause.is_under_way
         self.pause.end(error)
 
-    def _given_up(self, asker: ActorRef, error: Exception) -> None:
+    def _given_up(self, asker: Asker, error: Exception) -> None:
         self.is_compiling = False
         self._refuse(asker, error)

@@ -6,7 +6,7 @@ Called by `application_changes` and `application_scalings`. Imports neither pysp
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.error_views import error_view
 
 if TYPE_CHECKING:
-    from drivetrain.actor import ActorRef
+    from drivetrain.actor import Message
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
     from drivetrain.core.change.change_state import ChangeState
     from drivetrain.core.change.graph_version import GraphVersion
@@ -26,19 +26,27 @@ if TYPE_CHECKING:
     from drivetrain.core.job.job import Job
 
 
+class Asker(Protocol):
+    """A client that has asked for a change, or a part of this application master; it gets the answer."""
+
+    def tell(self, message: Message) -> None:
+        """Take the answer."""
+        ...
+
+
 class ChangeAnswers:
     """The clients that wait until every changed fragment has taken up a version, or the change has ended."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, ActorRef]] = []  # with the version that each waits for
+        self._waiting: list[tuple[int, Asker]] = []  # with the version that each waits for
 
-    def wait(self, number: int, asker: ActorRef) -> None:
+    def wait(self, number: int, asker: Asker) -> None:
         """A client waits for a version."""
         self._waiting.append((number, asker))
 
     def tell(
         self,
-        asker: ActorRef,
+        asker: Asker,
         state: ChangeState,
         error: Exception | None = None,
         made: GraphVersion | None = None,

@@ -36,7 +36,7 @@ from drivetrain.cluster.messages.changing import ChangeGraph, CheckVersion, Vers
 from drivetrain.cluster.messages.executing import PrepareFailed
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config.catalog import application as keys
-from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import UnavailableError, UserError
 
@@ -140,9 +140,10 @@ class ProposedChange:
         change = await self._owner.context.blocking(self._stored.proposed, request.id)
         if (change.number, tuple(sorted(change.touched))) != (first.number, first.touched):
             raise UnavailableError("the application has changed meanwhile", remedy="try again")
-        how: Made = "rollback" if request.number else "update"
         shown = Shown(first.outputs, first.rules)
-        return Compiled(request.id, how, request.against, change, shown, request.options.at, first.sizes)
+        return Compiled(
+            request.id, request.made_how, request.against, change, shown, request.options.at, first.sizes
+        )
 
     def _require_same(self, first: VersionChecked, other: VersionChecked) -> None:
         if (other.number, other.touched) != (first.number, first.touched):

@@ -24,6 +24,7 @@ import msgspec
 
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.app_master.stream.stored_scalings import StoredScalings
+from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.changing import (
     ChangeConfiguration,
@@ -49,6 +50,7 @@ from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
 from drivetrain.runtime.graph_versions import HowItLeaves
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
+from drivetrain.runtime.leftovers import delete_ended
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.running_config import RunningConfig
@@ -110,6 +112,8 @@ class StoredVersions:
         self._pause: Final = HandoverPauseFile(self._rundir.path)
         self.scalings: Final = StoredScalings(self._rundir, me)
         """The scalings of its fragments."""
+        self.subscriptions: Final = StoredSubscriptions(self._rundir, me)
+        """What other applications ask of it."""
         self._settings: Final = {name: str(value) for name, value in planned.settings.items()}
         self._config: Final = config
         self._me: Final = me
@@ -301,8 +305,9 @@ class StoredVersions:
                 return self.stands()
             if outcome is Outcome.DONE:
                 note_done(stored, change)
-                dropped = stored.version(change.number).drops
-                forget_former_states(self._rundir.home / "fragments", dropped)
+                before, now = stored.version(change.before), stored.version(change.number)
+                delete_ended(self._rundir, before, now)
+                forget_former_states(self._rundir.home / "fragments", now.drops)
             else:
                 new = stored.version(change.number).new_sinks
                 leaving: dict[str, HowItLeaves] = dict.fromkeys(change.starts, "is discarded")

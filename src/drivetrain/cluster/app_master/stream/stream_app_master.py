@@ -31,7 +31,8 @@ from drivetrain.cluster.app_master.executors.executor_pool import Member
 from drivetrain.cluster.app_master.stream.application_changes import ApplicationChanges
 from drivetrain.cluster.app_master.stream.application_clock import ClockNews
 from drivetrain.cluster.app_master.stream.application_configuration import ApplicationConfiguration
-from drivetrain.cluster.app_master.stream.application_duties import PATIENCE, Duties
+from drivetrain.cluster.app_master.stream.application_duties import AGAIN, PATIENCE, Duties
+from drivetrain.cluster.app_master.stream.application_subscriptions import ApplicationSubscriptions
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort, CheckpointTraffic
 from drivetrain.cluster.app_master.stream.executor_stacks import ask_for_stacks
 from drivetrain.cluster.app_master.stream.planned_application import Planned
@@ -84,6 +85,7 @@ class _Loaded:
     duties: Duties
     changes: ApplicationChanges
     configuration: ApplicationConfiguration
+    subscriptions: ApplicationSubscriptions
 
     def received(self, message: Message) -> bool:
         """Handle a message about changes; False for any other message."""
@@ -146,7 +148,11 @@ class StreamAppMaster(ApplicationMaster):
         duties = Duties(
             self, running, self._checkpoints, lambda: changes.is_known, lambda: changes.is_changing
         )
-        self._loaded = _Loaded(running, duties, changes, ApplicationConfiguration(self, stored))
+        subscriptions = ApplicationSubscriptions(
+            self, stored.subscriptions, changes.ask, lambda: stored.can_change and not changes.is_changing
+        )
+        configuration = ApplicationConfiguration(self, stored)
+        self._loaded = _Loaded(running, duties, changes, configuration, subscriptions)
         for _ in range(self.config[keys.EXECUTORS]):
             self.want_executor()
 
@@ -268,6 +274,8 @@ class StreamAppMaster(ApplicationMaster):
             self.refill()
             duties.prepare()
             duties.open()
+        elif what == AGAIN:
+            duties.prepare_again()
         elif what == PATIENCE:
             duties.patience_over()
         elif what.startswith(FRAGMENT):
@@ -278,6 +286,8 @@ class StreamAppMaster(ApplicationMaster):
         if self._loaded is not None:
             self._loaded.running.beat()
             self._loaded.changes.beat()
+            if self.has_prepared() and self.end_state is None:
+                self._loaded.subscriptions.beat()
             now_ms = self.setup.clock_ms()
             if self._history.is_due(now_ms):
                 self._history.note(moment_of(self.status()))

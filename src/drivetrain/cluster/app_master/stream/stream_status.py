@@ -49,7 +49,7 @@ def waiting_for(owner: ApplicationMaster, running: RunningJob, duties: Duties) -
             return waiting_reasons.RESTART
         case JobState.FAILING | JobState.CANCELLING:
             return waiting_reasons.fragments([e for e in job.executions if not e.is_terminal])
-    if requests.is_under_way:
+    if requests.is_under_way or requests.waits is not None:
         return requests.waiting_for()
     if requests.prepared is None or not owner.pool.ready:
         return waiting_reasons.executors(owner.pool)
