@@ -60,10 +60,17 @@ class DrawnApplication:
     """
 
     def __init__(
-        self, random: Random, *, is_growing: bool = False, has_history: bool = False, trunks: float = 0.3
+        self,
+        random: Random,
+        *,
+        is_growing: bool = False,
+        has_history: bool = False,
+        is_long: bool = False,
+        trunks: float = 0.3,
     ) -> None:
-        """`trunks` is the probability that a change concerns a trunk."""
+        """`trunks` is the probability that a change concerns a trunk; `is_long`: with many messages."""
         self.has_history = has_history
+        self.is_long = is_long or has_history
         self.from_ms = random.choice((0, random.randrange(10_000, 13_000))) if has_history else 0
         self._shape, self._seed = random.choice(("chain", "fork", "join")), random.getrandbits(64)
         self.is_growing = is_growing
@@ -89,7 +96,7 @@ class DrawnApplication:
             return f"v >= -{shown}"
 
         def read(name: str) -> Any:
-            self.counts[name] = drawn.randrange(*(60, 200) if self.has_history else (0, 60))
+            self.counts[name] = drawn.randrange(*(60, 200) if self.is_long else (0, 60))
             trunk = change if change and trunks.random() < self.trunks else 0
             made = app.read(sources.generate(rows=1 + trunk), name=name)
             made = made.select(ts="timestamp_millis(id)", v="id")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+from shell_states import KeptStates
 
 from drivetrain.api.sources import Generator
 from drivetrain.core.channel.channel_log import Segment
@@ -252,6 +253,10 @@ class StandInEngine:
 
     spark: Any = SimpleNamespace(conf={})
     cores = 2
+    states: KeptStates | None = None
+    """The states that queries of sources keep; None: they keep none."""
+    version_of: Callable[[Any], int]
+    """The version that something was compiled with."""
 
     def __init__(
         self,
@@ -283,6 +288,7 @@ class StandInEngine:
                 sources[id] = self.source(id)
                 readers[id] = lambda opened=sources[id]: SourceReader(opened)
         made = SimpleNamespace(readers=readers, trunk=trunk_of(context.plan, fragment))
+        made.context = context
         trunk = Trunk(made, "append", tuple(readers), sources, _no_frame, {})
         return trunk, self.branches(context, fragment, trunk)
 
@@ -346,7 +352,7 @@ class StandInQuery:
         self._error: BaseException | None = None
         self._reports: list[Any] = []
         self._unreported: Any = None
-        self._trunk = trunk.df.trunk
+        self._trunk, self._context = trunk.df.trunk, trunk.df.context
         self._readers = {id: make() for id, make in trunk.df.readers.items()}
         for log in ("offsets", "commits"):
             (checkpoint / log).mkdir(parents=True, exist_ok=True)
@@ -438,8 +444,15 @@ class StandInQuery:
             return found
 
         self._is_running = True
+        is_own = self.checkpoint.parent.parent.name == "fragments"  # a repair computes elsewhere
+        states = self.engine.states if self._trunk and is_own else None
+        of = (self.checkpoint, self._partitions(), self._batch + 1)
         try:
+            if states is not None:
+                states.begins(*of, self.engine.version_of(self._context))
             self.on_batch(StandInFrame(read, self._trunk), self._batch + 1)
+            if states is not None:
+                states.ends(*of, self.engine.version_of(self._context), read())
         finally:
             self._is_running = False
         self._has_run = True

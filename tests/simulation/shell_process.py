@@ -225,6 +225,8 @@ class Process:
         self.engine = StandInEngine(
             world.random.randrange, world.source, self.is_blocked, self.while_compiling
         )
+        self.engine.states = world.states
+        self.engine.version_of = lambda context: self.execution.versions.of_context(context).record.number
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=world.wall_s)
         copies = None
@@ -368,8 +370,8 @@ class Process:
     def drawn_time(self) -> int | None:
         """When a change takes effect: at an event time, or with the next batch."""
         random = self.world.random
-        # No fragment starts or leaves at an event time.
-        if random.random() < (0.9 if self.world.drawn.is_growing else 0.3):
+        # No fragment starts or leaves at an event time, and no query restarts.
+        if random.random() < (0.9 if self.world.drawn.is_growing or self.world.states else 0.3):
             return None
         known = [driver.query.clock.bound_ms or time_of_ms(0) for driver in self.loop.drivers.values()]
         return max(known) + random.choice((1, random.randrange(-APART_MS, 2 * DISORDER_MS)))

@@ -22,6 +22,7 @@ from shell_application import EXTRA, OF_A_CHANGE, DrawnApplication, check_versio
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, change_in, is_bad, time_of_ms, trunk_of
 from shell_process import Process, has_more
+from shell_states import KeptStates, drop_with_trunks
 from wall_clock import WallClock
 
 from drivetrain.config import Config
@@ -58,6 +59,7 @@ class World:
         scalings: int = 0,
         is_copied: bool = False,
         turns_back: bool = False,
+        drops: bool = False,
     ) -> None:
         self.random = Random(seed)
         self.directory = directory
@@ -99,13 +101,23 @@ class World:
         self.shown_rows = self.extra_rows = self.former_rows = 0
         self.handed_over = 0
         """How often the rows of a version were compared with the time of its handover."""
-        self.drawn = DrawnApplication(self.random, is_growing=is_growing, has_history=has_history)
+        self.drawn = DrawnApplication(
+            self.random,
+            is_growing=is_growing,
+            has_history=has_history,
+            is_long=drops,
+            trunks=0.8 if drops else 0.3,
+        )
+        self.states = KeptStates(self.state_directory) if drops else None
+        """The states of queries of sources, which changes of their trunks drop."""
+        if drops:
+            self.changes_left, self.eagerness = 40 if deaths else self.random.randrange(6, 30), 0.02
         self.histories = 0
         """How many changes asked for earlier messages."""
         self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
         mode = "on" if is_copied else mode
-        mode = "off" if is_growing else mode  # with checkpoints no fragment starts or leaves
+        mode = "off" if is_growing or drops else mode  # with checkpoints no fragment starts or leaves
         self.config = Config.load(
             None,
             {},
@@ -127,6 +139,10 @@ class World:
     @staticmethod
     def dies_in_a_change(deaths: Sequence[CrashPoint]) -> bool:
         return any(point in OF_A_CHANGE for point in deaths)
+
+    def state_directory(self) -> Path | None:
+        """The application's, once it is there."""
+        return next((self.directory / "state").glob("shells-*"), None)
 
     def source(self, id: str) -> StandInSource:
         return self.drawn.source(id, lambda: self.random.randrange(0, 4))
@@ -198,8 +214,9 @@ class World:
         return self.shown_rows
 
     def check_versions(self) -> None:
-        """Check the versions of what the sinks show."""
+        """Check the versions of what the sinks show, and the states that queries have read."""
         check_versions(self.target)
+        assert self.states is None or not self.states.wrong, "; ".join(self.states.wrong)
 
     def check_clock(self, clock_ms: int | None) -> None:
         if clock_ms is not None:
@@ -287,6 +304,8 @@ def simulated(world: World) -> Iterator[pytest.MonkeyPatch]:
         )
         # A thread would use the wall clock; a process that was replaced notices with the next checkpoint.
         patched.setattr(run_checkpoints, "Watch", lambda *_: None)
+        if world.states is not None:
+            drop_with_trunks(patched, world.states)
         yield patched
 
 
@@ -299,6 +318,7 @@ def run_world(
     scalings: int = 0,
     is_copied: bool = False,
     turns_back: bool = False,
+    drops: bool = False,
 ) -> World:
     """Run an application to its end, however often its process is killed on the way; raises an error for a
     violation."""
@@ -313,6 +333,7 @@ def run_world(
             scalings=scalings,
             is_copied=is_copied,
             turns_back=turns_back,
+            drops=drops,
         )
         with simulated(world):
             while run_life(world) is not RunOutcome.FINISHED:

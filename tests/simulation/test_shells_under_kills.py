@@ -25,6 +25,7 @@ def run(
     scalings: int = 0,
     is_copied: bool = False,
     turns_back: bool = False,
+    drops: bool = False,
 ) -> World:
     """Run an application to its end."""
     try:
@@ -36,6 +37,7 @@ def run(
             scalings=scalings,
             is_copied=is_copied,
             turns_back=turns_back,
+            drops=drops,
         )
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
@@ -135,7 +137,25 @@ def test_a_machine_that_is_lost_at_a_point_of_a_checkpoint_costs_nothing(points:
 
 
 OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)
-"""The stand-in's queries have no state; `tests/unit/runtime/test_dropped_state.py` has every moment."""
+
+
+def test_a_state_that_a_change_drops_begins_empty_and_is_back_after_a_rollback() -> None:
+    worlds: list[World] = []
+    run_seeds(lambda seed: worlds.append(run(seed, drops=True)), chosen_seeds(4, at_most=1000))
+    states = [world.states for world in worlds if world.states is not None]
+    if len(worlds) > 1:
+        assert sum(one.looked_at for one in states) > 10 * len(worlds), "few states were read"
+        assert any(one.dropped for one in states)
+        assert any(one.restored for one in states)
+
+
+@pytest.mark.parametrize("point", OF_STATES)
+def test_a_process_that_dies_while_a_state_is_dropped_or_comes_back_goes_on_from_there(
+    point: CrashPoint,
+) -> None:
+    assert run(0, [point] * 2, drops=True).kills == 2, "it was to die there"
+
+
 ELSEWHERE = (
     *OF_KAFKA,
     *OF_SCALING,
