@@ -1,32 +1,45 @@
-"""Random versions of an application, random changes between them, and a model of what must be shown.
+"""Random versions of an application, and random changes between them.
 
-Every fragment marks its messages with the version of its own code, so the sinks show which messages each
-version took: its span. The model applies each version to the messages of its span, and nothing else.
+Every fragment marks its messages with the version of its own code, so what the sinks show says which messages
+each version took; `random_model` says which ones it had to take.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from shop import SCHEMA, Mark, rows
+from shop import SCHEMA, Mark
+from timed import DISORDER
 
 from drivetrain import Application, agg, sinks, sources, windows
+from drivetrain.api.graph import Graph
+from drivetrain.api.graph_edits import attached, removed, replaced
 
 BRANCHES = 2
 WINDOWS = 2
 """How many branches, and how many fragments with windows, may come and go."""
+TIMED = ("read", "hop", "branch", "after", "fails")
+"""What may change at an event time: no query restarts then, and no fragment starts or leaves."""
+PROGRAM = """
+import sys
+sys.path.insert(0, {folder!r})
+from random_changes import Drawn, drawn_app
+app = drawn_app({directory!r}, {drawn!r})
+"""
 
 
 @dataclass(frozen=True)
 class Drawn:
     """A version: the marks of the code in its fragments, and which branches and windows it has.
 
-    A branch shows the messages whose n leaves `rest` when divided by `by`.
+    A branch shows the messages whose n leaves `rest` when divided by `by`. Code that `fails` does so with
+    every message.
     """
 
     read: int = 1
@@ -38,10 +51,14 @@ class Drawn:
     fails: bool = False
 
 
-def next_of(drawn: Drawn, code: int, random: Random) -> Drawn:
-    """Another version, one or two of whose parts are changed to the code `code`."""
+def next_of(drawn: Drawn, code: int, random: Random, *, timed: bool = False) -> Drawn:
+    """Another version, one or two of whose parts are changed to the code `code`.
+
+    One that is `timed` can take effect at an event time.
+    """
     kinds = ["read", "hop", "branch", "window", "fails", *(["trunk", "after"] if drawn.windows else [])]
-    changed = dataclasses.replace(drawn, fails=False)
+    kinds = [kind for kind in kinds if kind in TIMED] if timed else kinds
+    changed = drawn
     for kind in random.sample(kinds, random.choice((1, 1, 2))):
         match kind:
             case "branch":
@@ -54,123 +71,101 @@ def next_of(drawn: Drawn, code: int, random: Random) -> Drawn:
                 which = random.randrange(WINDOWS)
                 has = set(changed.windows) ^ {which}
                 changed = dataclasses.replace(changed, windows=tuple(sorted(has)), read=code)
-            case "fails":
-                changed = dataclasses.replace(changed, fails=True, read=code)
+            case "fails":  # nothing else is new in it: what new sinks show is not the question here
+                return dataclasses.replace(drawn, fails=True, read=code)
             case _:
                 marks: dict[str, Any] = {kind: code}
                 changed = dataclasses.replace(changed, **marks)
-    if changed.fails:  # nothing else is new in it: results of new sinks are not tested here
-        changed = dataclasses.replace(drawn, fails=True, read=code)
     return changed
 
 
-def _marker(code: int, *, fails: bool = False) -> Any:
+# -- the application ---------------------------------------------------------------------------------------
+
+
+def _marked(code: int, *, fails: bool = False) -> Any:
     def marked(row: Any) -> Mark:
-        if fails and row.n % 3 == 1:  # one in every file: the first batch with messages shows it
+        if fails:
             raise ValueError(f"message {row.n} cannot be marked")
         return Mark(row.n * 100 + code)
 
     return marked
 
 
+def _with_branch(place: Path, code: int, branch: tuple[int, int, int], read: Any) -> None:
+    which, by, rest = branch
+    kept = read.filter(f"n % {by} = {rest}", name=f"kept{which}")
+    kept = kept.select(mark=f"n * 100 + {code}", step=f"chosen{which}")
+    kept.sink(sinks.json(place / f"branch{which}"), name=f"branch{which}")
+
+
+def _with_window(place: Path, trunk: int, after: int, which: int, read: Any) -> None:
+    begun = read.filter("n >= 0", name=f"begin{which}").cut()
+    windowed = begun.map(_marked(trunk), name=f"trunk{which}").window(windows.tumbling(f"{which + 1} h"))
+    counted = windowed.aggregate(n=agg.count(), marks=agg.collect_set("mark"), step=f"window{which}")
+    shown = counted.select(
+        n="n",
+        marks="marks",
+        start="unix_millis(window_start)",
+        code=f"n * 0 + {after}",
+        step=f"shown{which}",
+    )
+    shown.sink(sinks.json(place / f"windows{which}"), name=f"windows{which}_out")
+
+
 def drawn_app(directory: Path | str, drawn: Drawn) -> Application:
     """The application in a version."""
     place = Path(directory)
     app = Application("drawn")
-    read = app.read(sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read")
-    marked = read.map(_marker(drawn.read, fails=drawn.fails), name="mark")
+    source = sources.json(place / "in", schema=SCHEMA, event_time="at", max_disorder=DISORDER, watch=True)
+    read = app.read(source, name="read")
+    marked = read.map(_marked(drawn.read, fails=drawn.fails), name="mark")
     marked.sink(sinks.json(place / "marked"), name="marked_out")
-    for which, by, rest in drawn.branches:
-        kept = read.filter(f"n % {by} = {rest}", name=f"kept{which}")
-        kept = kept.select(mark=f"n * 100 + {drawn.read}", step=f"chosen{which}")
-        kept.sink(sinks.json(place / f"branch{which}"), name=f"branch{which}")
-    hopped = read.filter("n >= 0", name="hop").cut().map(_marker(drawn.hop), name="hopped")
+    hopped = read.filter("n >= 0", name="hop").cut().map(_marked(drawn.hop), name="hopped")
     hopped.sink(sinks.json(place / "hopped"), name="hopped_out")
+    for branch in drawn.branches:
+        _with_branch(place, drawn.read, branch, read)
     for which in drawn.windows:
-        begun = read.filter("n >= 0", name=f"begin{which}").cut()
-        trunk = begun.map(_marker(drawn.trunk), name=f"trunk{which}")
-        windowed = trunk.window(windows.tumbling(f"{which + 1} h")).aggregate(
-            n=agg.count(), marks=agg.collect_set("mark"), step=f"window{which}"
-        )
-        shown = windowed.filter(f"n > -{drawn.after}", name=f"shown{which}")
-        shown.sink(sinks.json(place / f"windows{which}"), name=f"windows{which}_out")
+        _with_window(place, drawn.trunk, drawn.after, which, read)
     return app
 
 
-# -- the model ---------------------------------------------------------------------------------------------
+def program(directory: Path, drawn: Drawn) -> Path:
+    """The application as a file for the command line."""
+    file = directory / "drawn.py"
+    file.write_text(PROGRAM.format(folder=str(Path(__file__).parent), directory=str(directory), drawn=drawn))
+    return file
 
 
-def marks_in(place: Path) -> dict[int, int]:
-    """The version that each message went through, from a sink that shows all; each is shown once."""
-    found = [row["mark"] for row in rows(place)]
-    assert len({mark // 100 for mark in found}) == len(found), f"a message is shown twice in {place.name}"
-    return {mark // 100: mark % 100 for mark in sorted(found)}
+# -- edits of the graph that runs ----------------------------------------------------------------------------
 
 
-def check_order(taken: dict[int, int], codes: list[int], what: str) -> None:
-    """The spans of the versions follow one another as the versions did."""
-    at = 0
-    for n in sorted(taken):
-        while at < len(codes) and codes[at] != taken[n]:
-            at += 1
-        assert at < len(codes), f"{what}: message {n} went through {taken[n]}, in {codes}"
+def edited(graph: Graph, directory: Path, before: Drawn, after: Drawn) -> Graph | None:
+    """The graph of a version as `attach`, `remove` and `replace` make it from that of the version before.
+
+    None: they cannot, as a part differs that has no processor of its own.
+    """
+    has_other_windows = any(getattr(before, part) != getattr(after, part) for part in ("trunk", "after"))
+    if before.windows and has_other_windows:
+        return None
+    for edit in _edits(directory, before, after):
+        graph = edit(graph)
+    return graph
 
 
-@dataclass
-class Model:
-    """What must be shown in `place`, if `messages` were fed and `versions` were in force, in that order."""
-
-    place: Path
-    versions: list[Drawn]
-    messages: int
-
-    def is_complete(self) -> bool:
-        """Whether everything that must be shown is shown; raises AssertionError for what must never be
-        shown."""
-        read, hop = marks_in(self.place / "marked"), marks_in(self.place / "hopped")
-        check_order(read, [drawn.read for drawn in self.versions], "read")
-        check_order(hop, [drawn.hop for drawn in self.versions], "hop")
-        if len(read) < self.messages or len(hop) < self.messages:
-            return False
-        assert set(read) == set(hop) == set(range(self.messages))
-        by_code = {drawn.read: drawn for drawn in self.versions}
-        for which in range(BRANCHES):
-            wanted = Counter(n * 100 + code for n, code in read.items() if _shows(by_code[code], which, n))
-            found = Counter(row["mark"] for row in rows(self.place / f"branch{which}"))
-            if found != wanted:
-                assert not found - wanted, f"branch {which} shows {found - wanted}"
-                return False
-        return all(self._has_windows(which, read, by_code) for which in range(WINDOWS))
-
-    def _has_windows(self, which: int, read: dict[int, int], by_code: dict[int, Drawn]) -> bool:
-        size = 2 * (which + 1)  # two messages an hour
-        span, wanted = self._spans(which, read, by_code), Counter[tuple[int, ...]]()
-        for first, end in span:
-            whole = 0 if first == 0 else ((first - 1) // size + 1) * size
-            last = end if end < self.messages else (self.messages - 1) // size * size
-            for begin in range(whole, last, size):
-                wanted[tuple(range(begin, min(begin + size, end)))] += 1
-        shown: list[dict[str, Any]] = list(rows(self.place / f"windows{which}"))
-        found = Counter(tuple(sorted(mark // 100 for mark in row["marks"])) for row in shown)
-        assert all(row["n"] == len(row["marks"]) for row in shown), "a message counts twice"
-        assert not found - wanted, f"window {which} shows {found - wanted}, of {span}"
-        taken = {mark // 100: mark % 100 for row in shown for mark in row["marks"]}
-        check_order(taken, [drawn.trunk for drawn in self.versions], f"trunk {which}")
-        return found == wanted
-
-    def _spans(self, which: int, read: dict[int, int], by_code: dict[int, Drawn]) -> list[tuple[int, int]]:
-        """The spans of messages during which the window existed."""
-        spans: list[tuple[int, int]] = []
-        first: int | None = None
-        for n in range(self.messages):
-            has = which in by_code[read[n]].windows
-            if has and first is None:
-                first = n
-            elif not has and first is not None:
-                spans.append((first, n))
-                first = None
-        return spans if first is None else [*spans, (first, self.messages)]
-
-
-def _shows(drawn: Drawn, which: int, n: int) -> bool:
-    return any(one == which and n % by == rest for one, by, rest in drawn.branches)
+def _edits(place: Path, before: Drawn, after: Drawn) -> list[Callable[[Graph], Graph]]:
+    left = set(before.windows) - set(after.windows)
+    edits: list[Callable[[Graph], Graph]] = [partial(removed, id=f"begin{which}") for which in left]
+    for which in set(after.windows) - set(before.windows):
+        more = partial(_with_window, place, after.trunk, after.after, which)
+        edits.append(partial(attached, to="read", attach=more))
+    gone = before.branches if after.read != before.read else ()
+    edits += [partial(removed, id=f"kept{which}") for which, _, _ in gone]
+    for branch in after.branches if after.read != before.read else ():
+        edits.append(partial(attached, to="read", attach=partial(_with_branch, place, after.read, branch)))
+    if after.read != before.read:
+        mark = _marked(after.read, fails=after.fails)
+        edits.append(partial(replaced, id="mark", replace=lambda read: read.map(mark)))
+    if after.hop != before.hop:
+        hopped = _marked(after.hop)
+        edits.append(partial(replaced, id="hopped", replace=lambda hop: hop.map(hopped)))
+    return edits

@@ -88,6 +88,11 @@ class Disordered:
         self._waiting: list[int] = []
         self._next = 0
 
+    @property
+    def latest_ms(self) -> int:
+        """The latest time that a message of the next file may have."""
+        return time_of_ms(self._next + APART - len(self._waiting) - 1)
+
     def put(self, files: int) -> None:
         for _ in range(files):
             while len(self._waiting) < APART:
