@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _RETRY_S = 0.2
 _RECEIVE_BYTES = 1 << 16
 LONGEST_LINE_BYTES = 64 << 20
-"""A line that does not end is not held in memory for longer."""
+"""The longest line; of a line that does not end, no more than this is held in memory."""
 
 
 class IterableFeed(Feed):
@@ -150,12 +150,12 @@ class SocketFeed(Feed):
             where=self.where,
             expected=f"lines of UTF-8 text, of {LONGEST_LINE_BYTES >> 20} MiB at most",
             got=repr(line[:80]),
-            remedy='correct what is sent; or set such lines aside with on_bad_record="dead_letter"',
+            remedy='correct the sender; or keep such lines as dead letters with on_bad_record="dead_letter"',
         )
 
 
 class _Line:
-    """A line that is being received; of one that is too long only the beginning is kept."""
+    """A line that is being received; only the beginning of a too long one is kept."""
 
     def __init__(self) -> None:
         self.content = bytearray()

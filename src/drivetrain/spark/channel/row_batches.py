@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 SHOWN_CHARACTERS = 1_000
-"""How much of a bad row is kept as text."""
+"""How many characters of a bad row are kept as text."""
 
 
 @dataclass(frozen=True)
 class UnreadableRow:
-    """A row that the source's feed could not read: its content as text, and why."""
+    """A row that the source's feed could not read: its content as text, and the error."""
 
     raw: str
     error: str
@@ -57,7 +57,8 @@ class RowBatches:
         self._where = where
 
     def converted(self, rows: Sequence[Any], before: int) -> tuple[Any | None, InputError | None]:
-        """The rows as one batch; if one is bad and has no column to go to, those before it and the error.
+        """The rows as one batch; if one is bad and there is no column for bad rows, those before it and the
+        error.
 
         `before` is how many rows the source delivered earlier, for the row number in the error.
         """
