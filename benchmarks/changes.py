@@ -8,18 +8,20 @@ another filter.
 
 - *ours, update*: `RunningApplication.update`, twenty times. An hourly window behind a channel runs beside the
   filter and is not changed; the times of its batches are noted, too.
+- *ours, nothing changed*: the same measure over as many batches, each time after the update. The longest of
+  several times is longer than their median, also without a change.
 - *ours, restarted*: `stop`, `wait`, and `start` of the new application, in the same process.
 - *PySpark, restarted*: the query is stopped and started with its checkpoint, in the same session.
 - *Flink SQL, restarted*: stop with a savepoint, and the new statement from it. Its output is printed by row.
 
-Reported are the longest time without results around a change, less the median of those before it, and its
-median over the changes. Every process is warm: each contender has changed twice before it counts.
+Reported are the longest time without results around a change, less the median of those before it: the median
+of that over the changes, the least and the worst. Every process is warm: each contender has changed twice
+before it counts.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -30,47 +32,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peers
+from benchmarks import arrivals, peers
+from benchmarks.arrivals import BEFORE, Times, longest_gap_ms
 from drivetrain import Application, agg, sinks, sources, start, windows
+from drivetrain.core.change.difference import touched
+from drivetrain.core.plan.planner import plan
+from drivetrain.runtime.planned_version import planned_version
 
 RATE_PER_S = 1000
-BEFORE = 10
-"""Batches before a change whose distances are its measure."""
 SETTLE_BATCHES = 5
 WARM = 2
 GOAL_MS = 50
 GOAL_SHARE = 0.1
-
-
-class Times:
-    """When batches came out, in seconds; a batch function appends."""
-
-    def __init__(self) -> None:
-        self.seen: list[float] = []
-
-    def note(self) -> None:
-        self.seen.append(time.perf_counter())
-
-    def wait_for_more(self, batches: int) -> None:
-        """Wait for that many batches from now on."""
-        wanted = len(self.seen) + batches
-        deadline_s = time.perf_counter() + 120
-        while len(self.seen) < wanted:
-            if time.perf_counter() > deadline_s:
-                raise TimeoutError("no batch came out for two minutes")
-            time.sleep(0.002)
-
-
-def longest_gap_ms(times: Sequence[float], began_s: float, ended_s: float) -> tuple[float, float]:
-    """The longest time without a batch around a span, and the median of the `BEFORE` before it, in ms.
-
-    >>> longest_gap_ms([0.0, 1.0, 2.0, 5.0, 6.0], began_s=2.5, ended_s=4.0)
-    (3000.0, 1000.0)
-    """
-    gaps = list(itertools.pairwise(times))
-    around = [end - begin for begin, end in gaps if end > began_s and begin < ended_s]
-    before = [end - begin for begin, end in gaps if end <= began_s][-BEFORE:]
-    return 1000 * max(around), 1000 * statistics.median(before)
 
 
 class Waits:
@@ -88,43 +61,63 @@ class Waits:
     def figures(self) -> dict[str, float]:
         return {
             "added_ms": statistics.median(self.added_ms),
+            "least_ms": min(self.added_ms),
             "worst_ms": max(self.added_ms),
             "before_ms": statistics.median(self.before_ms),
         }
 
 
-def application(version: int, mapped: Times, windowed: Times) -> Application:
+def application(version: int) -> Application:
     app = Application("changing")
     read = app.read(sources.generate(rate_per_s=RATE_PER_S, every="10 s", columns={"n": "id"}), name="read")
     changed = read.filter(f"n >= -{version}", name="large")
-    changed.sink(sinks.batches(lambda _table, _id: mapped.note()), name="mapped")
+    changed.sink(sinks.batches(lambda _table, _id: arrivals.MAPPED.note()), name="mapped")
     hourly = read.window(windows.tumbling("1 h")).aggregate(n=agg.count(), step="hourly")
-    hourly.sink(sinks.batches(lambda _table, _id: windowed.note()), name="windowed")
+    hourly.sink(sinks.batches(lambda _table, _id: arrivals.WINDOWED.note()), name="windowed")
     return app
+
+
+def require_one_change(before: int, after: int) -> None:
+    """Raise unless the change is of the filter's fragment alone, whatever has come out meanwhile."""
+    one = planned_version(plan(application(before).graph()))
+    for times in (arrivals.MAPPED, arrivals.WINDOWED):
+        times.note()
+    changed = touched(one, planned_version(plan(application(after).graph())))
+    for times in (arrivals.MAPPED, arrivals.WINDOWED):
+        times.seen.clear()
+    if changed != {"read"}:
+        raise RuntimeError(f"the change is of {', '.join(sorted(changed))}, not of the filter alone")
 
 
 def ours(work: Path, changes: int) -> dict[str, dict[str, float]]:
     """Update the running application; then stop and start it."""
-    mapped, windowed = Times(), Times()
+    mapped, windowed = arrivals.MAPPED, arrivals.WINDOWED
     config = peers.config(work)
-    own, other, restarted = Waits(), Waits(), Waits()
-    running = start(application(1, mapped, windowed), config)
+    own, other, same, restarted = Waits(), Waits(), Waits(), Waits()
+    require_one_change(1, 2)
+    running = start(application(1), config)
     try:
         for version in range(2, changes + WARM + 2):
             mapped.wait_for_more(BEFORE + SETTLE_BATCHES)
             began_s = time.perf_counter()
-            running.update(application(version, mapped, windowed), "2 min")
+            begun = len(mapped.seen)
+            running.update(application(version), "2 min")
             mapped.wait_for_more(SETTLE_BATCHES)
             windowed.wait_for_more(2)
             if version >= WARM + 2:
                 own.add(mapped.seen, began_s, time.perf_counter())
                 other.add(windowed.seen, began_s, time.perf_counter())
+                batches = len(mapped.seen) - begun
+                mapped.wait_for_more(BEFORE + SETTLE_BATCHES)
+                began_s = time.perf_counter()
+                mapped.wait_for_more(batches)
+                same.add(mapped.seen, began_s, time.perf_counter())
         for version in range(2 + WARM + 3):
             mapped.wait_for_more(BEFORE + SETTLE_BATCHES)
             began_s = time.perf_counter()
             running.stop()
             running.wait("2 min")
-            running = start(application(100 + version, mapped, windowed), config)
+            running = start(application(100 + version), config)
             mapped.wait_for_more(1)
             if version >= WARM:
                 restarted.add(mapped.seen, began_s, time.perf_counter())
@@ -134,6 +127,7 @@ def ours(work: Path, changes: int) -> dict[str, dict[str, float]]:
     return {
         "ours, update": own.figures(),
         "ours, update: the other fragment": other.figures(),
+        "ours, nothing changed": same.figures(),
         "ours, restarted": restarted.figures(),
     }
 
@@ -204,12 +198,12 @@ def main() -> int:
     if missing is None:
         contenders.append(flink)
     found: dict[str, dict[str, float]] = {}
-    print("longest time without results, ms: more than before (median, worst); between batches before")
+    print("longest time without results, ms: more than before (median, least, worst); between batches before")
     for contender in contenders:
         with tempfile.TemporaryDirectory() as work:
             figures = contender(Path(work), changes if contender is ours else min(changes, 5))
         for name, one in figures.items():
-            line = (one["added_ms"], one["worst_ms"], one["before_ms"])
+            line = (one["added_ms"], one["least_ms"], one["worst_ms"], one["before_ms"])
             print(f"  {name:34}", *(f"{ms:8.0f}" for ms in line), flush=True)
         found |= figures
     if missing is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,14 +154,16 @@ class StandInFrames:
 
     has_letters = False
 
-    def compute_all(self) -> None:
+    def compute(self, ids: Set[str] | None = None) -> None:
+        if ids is not None and not ids:
+            return
         if any(map(is_bad, self.branches.changes(self.batch.df.rows))):
             raise OperatorError(
                 "the code of the change fails", operator="a filter", message=None, user_traceback=""
             )
 
     def for_sink(self, _node: object) -> list[int]:
-        self.compute_all()
+        self.compute()
         rows = self.batch.df.rows
         return [row + OF_A_VERSION * self.branches.change_for(row) for row in rows]
 
@@ -169,7 +171,7 @@ class StandInFrames:
         """Does nothing: no test reads the log."""
 
     def segments(self, _channel: object, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
-        self.compute_all()
+        self.compute()
         made: list[Segment] = []
         rows = [row for row in self.batch.df.rows if time_of_ms(row) >= self.branches.from_ms]
         for part in (rows[:2], rows[2:]):

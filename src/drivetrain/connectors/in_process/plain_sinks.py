@@ -38,6 +38,7 @@ class ConsoleSinkWriter(NoTarget):
     """Prints each batch as a table."""
 
     guarantee: Guarantee = "at least once"
+    computes_first: Final = True
 
     def __init__(self, sink: ConsoleSink, context: SinkContext) -> None:
         self.sink = sink
@@ -79,6 +80,7 @@ class BatchesSinkWriter(NoTarget):
     """Calls the user's function with each batch."""
 
     guarantee: Guarantee = "at least once"
+    computes_first: Final = True
 
     def __init__(self, sink: BatchesSink, context: SinkContext) -> None:
         self.sink = sink

@@ -30,7 +30,8 @@ class Batch:
     Spark's during the batch; `clock_ms` is the fragment's clock when the batch begins. `planned_ms` is when
     Spark planned it (monotonic), `query` is Spark's query, which has observed the trunk (None for an engine
     without observation). `may_have_run` means that Spark may have run the batch before, `final` that no
-    other batch follows. `whole` asks for all of it to be computed before the first output gets anything.
+    other batch follows. With `whole` no output may show anything of it if another one's messages cannot be
+    computed.
     `partitions` is how many partitions Spark's shuffles have in it, None if that is not recorded.
     """
 

@@ -17,7 +17,7 @@ Called by `spark_branches`; `realtime_query` builds one plan of the same nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Self
 
@@ -117,13 +117,15 @@ class BranchFrames:
         """Every frame by processor id."""
         return self._frames
 
-    def compute_all(self) -> None:
-        """Compute all that outputs read, even if they skip some of it: Spark's state must advance.
+    def compute(self, ids: Set[str] | None = None) -> None:
+        """Compute the messages of some processors; None: all that outputs read, even if they skip some of it.
 
         The frames stay persisted, since loading the state twice would take long.
         """
-        read = {i for node in self._of.nodes if node.operation.ends_stream for i in node.inputs}
-        for id in sorted(read | self._of.producers):
+        if ids is None:
+            ids = {i for node in self._of.nodes if node.operation.ends_stream for i in node.inputs}
+            ids |= self._of.producers
+        for id in sorted(ids & self._frames.keys()):
             self._persisted.append(self._frames[id].df.persist())
             with computing():
                 self._frames[id].df.write.format("noop").mode("overwrite").save()

@@ -9,12 +9,17 @@ A batch that Spark runs again after a crash must not be written twice: every out
 has. But Spark's state must still advance, and the clock must be known: so a replayed batch is computed
 completely, even if its outputs skip it.
 
+A batch of a version on trial must not be shown in part. Computing it completely first would be another job of
+Spark's. So channels get their segments first, which nobody sees before their entry, and the first sink is its
+own proof if it shows whole batches. Only what other sinks read is computed before.
+
 Invariants:
 
 1. Every output of the fragment gets every message of a batch once, or has it already.
 2. A channel's entry is appended after all sinks have published, so a later fragment never knows more
    than the sinks before it show.
 3. If an output fails, the batch fails: Spark commits nothing, and it runs again.
+4. With `batch.whole`, no sink shows any of a batch of which something else cannot be computed.
 
 Called by `pipeline`, `execution` (`schemas`) and `spark.repair.rerun_batch` (`write_again`).
 """
@@ -30,7 +35,7 @@ from pyspark.sql.types import StructType
 from drivetrain.api.graph import Node
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
-from drivetrain.core.plan.delivery import EXACTLY_ONCE
+from drivetrain.core.plan.delivery import AT_MOST_ONCE, EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedChannel
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.store import ChannelStore
@@ -39,7 +44,7 @@ from drivetrain.spark.batch.batch import Batch, Begun, Written
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_engine import BatchFrames, CompiledBranches
 from drivetrain.spark.connector.publishing import is_transactional
-from drivetrain.spark.connector.sink import SinkWriter
+from drivetrain.spark.connector.sink import SinkWriter, shows_whole_batches
 from drivetrain.spark.measure.batch_times import Phase, spending
 from drivetrain.spark.prepare.compile_context import CompileContext
 
@@ -88,15 +93,40 @@ class Branches:
         with self.counts.user.active(), self._planned(batch) as frames:
             # An entry may come from the final batch of an earlier run, which had the same id.
             has_entry = any(batch.id <= self.stores[c.id].last_batch() for c in self.channels)
-            if batch.may_have_run or batch.whole or has_entry:
-                frames.compute_all()
+            early = None
+            if batch.may_have_run or has_entry or (batch.whole and not self._has_proof):
+                frames.compute()
+            elif batch.whole:
+                frames.compute(self._shown_later())
+                early = self._write_segments(batch, frames)  # no reader sees them before their entry
             self._write_sinks(batch, frames, begun)
             self._write_letters(batch, frames)
-            segments = self._write_segments(batch, frames)
+            segments = self._write_segments(batch, frames) if early is None else early
             counts = Counts()
             self._count_channels(frames, segments, counts)
             frames.add_counts(counts)
             return Written(segments, frames.newest(), counts)
+
+    @property
+    def _has_proof(self) -> bool:
+        """Whether a batch may fail in its first sink, and still run again with another version.
+
+        At most once it may not, since a sink that has begun may have shown something. During a handover, the
+        sinks of the old version may read from other processors than those of the new one.
+        """
+        return self.context.plan.delivery != AT_MOST_ONCE and self.context.handing_over is None
+
+    def _shown_later(self) -> set[str]:
+        """The processors that sinks read, without those of which the first sink is the proof.
+
+        It computes all of a batch before it shows any of it, so that nothing is shown if that fails.
+        """
+        showing = [node for node in self.nodes if _shows(node)]
+        read = {id for node in showing for id in node.inputs}
+        for first in showing[:1]:
+            if first.operation.target is None or shows_whole_batches(self.sinks[first.id]):
+                read -= set(first.inputs)
+        return read
 
     @contextmanager
     def _planned(self, batch: Batch) -> Iterator[BatchFrames]:
@@ -159,7 +189,7 @@ class Branches:
                 reached(CrashPoint.AFTER_SINK)
                 # Counted at once: if the batch runs again, a sink that already has it reports no rows.
                 self.counts.add(self.counts.into, node.id, written)
-            elif node.operation.ends_stream and not node.operation.is_subscription:
+            elif _shows(node):
                 frames.log(node)
 
     def _for_sink(self, frames: BatchFrames, node: Node) -> DataFrame:
@@ -209,6 +239,11 @@ class Branches:
     def number(self, batch_id: int) -> int:
         """The batch's number for outputs; these numbers continue through all lives of the application."""
         return self.first_batch + batch_id
+
+
+def _shows(node: Node) -> bool:
+    """Whether it is a sink or a log, which shows messages."""
+    return node.operation.ends_stream and not node.operation.is_subscription
 
 
 def _nodes(context: CompileContext, fragment: Fragment) -> list[Node]:

@@ -20,7 +20,7 @@ Called by `spark_engine`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack
 from typing import Final, Self
 
@@ -170,10 +170,10 @@ class HandoverFrames:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def compute_all(self) -> None:
-        """Compute all that outputs of either version read."""
-        self._new.compute_all()
-        self._old.compute_all()
+    def compute(self, ids: Set[str] | None = None) -> None:
+        """Compute the messages of some processors of either version; None: all that outputs read."""
+        self._new.compute(ids)
+        self._old.compute(ids)
 
     def for_sink(self, node: Node) -> DataFrame:
         """The messages of a sink from the versions that have it."""

@@ -96,7 +96,7 @@ class BatchPipeline:
 
         All of it is computed: if its outputs have it from before a crash, they would not compute it.
         """
-        batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True, whole=True)
+        batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True, may_have_run=True)
         written = self._branches.run(batch, ignore_begun)
         self._branches.append(batch_id, written, FINAL_CLOCK_MS)
         return written.counts

@@ -23,7 +23,7 @@ Called by `fragment_query`, `branches` and `spark.repair.rerun_batch`; implement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -82,8 +82,11 @@ class RunningQuery(Protocol):
 class BatchFrames(Protocol):
     """The branches' DataFrames for one batch."""
 
-    def compute_all(self) -> None:
-        """Compute all that outputs read, even if they skip some of it: the state must advance."""
+    def compute(self, ids: Set[str] | None = None) -> None:
+        """Compute the messages of some processors, before an output shows something.
+
+        None: of all that outputs read, even if they skip some of it: the state must advance.
+        """
 
     def for_sink(self, node: Node) -> DataFrame:
         """The rows for a sink."""

@@ -23,7 +23,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from drivetrain.api.sinks import Guarantee
 from drivetrain.core.replay.replay import FIRST_LIFE
@@ -80,6 +80,18 @@ class SinkWriter(Protocol):
         Returns 0 when the batch had been written before. Raises `OutputError` or `DiskFullError`.
         """
         ...
+
+
+@runtime_checkable
+class ComputingSinkWriter(SinkWriter, Protocol):
+    """A sink that may show a batch twice, but computes all of its rows before it shows any."""
+
+    computes_first: Literal[True]
+
+
+def shows_whole_batches(sink: SinkWriter) -> bool:
+    """Whether readers get nothing of a batch whose rows cannot all be computed."""
+    return sink.guarantee == "exactly once" or isinstance(sink, ComputingSinkWriter)
 
 
 class PreparingSinkWriter(SinkWriter, Protocol):
