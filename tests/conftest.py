@@ -33,11 +33,14 @@ LONGEST_FIRST = (
 """Folders of tests with Spark or a browser in the order in which they start, then all others."""
 TOGETHER = {
     "tests/simulation/": None,
+    "tests/unit/tidy/": "tidy",
     "tests/integration/kafka/": "kafka",
+    "tests/integration/random_applications/test_random_applications.py": "kafka",
+    "tests/integration/objects/": "objects",
     "tests/integration/hdfs/": "hdfs",
     "tests/browser/": "browser",
 }
-"""The group of the tests of a folder; without one, each test is a group."""
+"""The group of the tests of a folder or a file; without one, each test is a group."""
 
 # No test depends on speed, and a check has the same result for the same code every time. The nightly run
 # draws new examples, because it has the time.
@@ -56,9 +59,10 @@ os.environ |= ENVIRONMENT  # before Spark starts: its workers get the variables 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Decide which tests stay together in one process, when there are several processes.
 
-    A file is such a group: its tests share what they have started. The tests of Kafka share two brokers, and
-    those of pages a browser, so each is one group: a test that waits for a page leaves the processor to
-    others. Simulations share nothing, and each goes to the process that is free.
+    A file is such a group: its tests share what they started. The tests of Kafka share two brokers, those
+    of objects a store, and those of pages a browser, so each is one group: who waits for a page leaves the
+    processor to others. The rules of the house share the package's trees. Simulations share nothing, and each
+    goes to the process that is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 

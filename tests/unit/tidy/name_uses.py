@@ -138,7 +138,10 @@ def _overrides_others(cls: ast.ClassDef) -> bool:
 
 @cache
 def _uses_in_package() -> Counter[str]:
-    return sum((_uses_in_module(name, exports=m.is_package) for name, m in modules().items()), Counter())
+    found: Counter[str] = Counter()
+    for name, module in modules().items():  # adding counters would copy what was found each time
+        found.update(_uses_in_module(name, exports=module.is_package))
+    return found
 
 
 @cache

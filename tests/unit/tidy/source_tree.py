@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+
+from prose import prose_of
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "drivetrain"
@@ -46,6 +49,11 @@ class Module:
         """All nodes of the tree: most rules look at each."""
         return tuple(ast.walk(self.tree))
 
+    @cached_property
+    def prose(self) -> tuple[tuple[int, str], ...]:
+        """Its docstrings and comments, each with its line."""
+        return tuple(prose_of(self.text, self.nodes))
+
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -56,11 +64,17 @@ class Module:
 def modules() -> dict[str, Module]:
     """Every module of the package, by dotted name."""
     found = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        text = file.read_text()
-        found[name] = Module(name, file, text, ast.parse(text))
+    gc.disable()  # it would walk all trees again and again while they grow, and none is garbage
+    try:
+        for file in sorted(PACKAGE.rglob("*.py")):
+            parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            text = file.read_text()
+            found[name] = Module(name, file, text, ast.parse(text))
+            _ = found[name].nodes
+    finally:
+        gc.freeze()
+        gc.enable()
     return found
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from prose import prose_of
 from source_tree import PACKAGE, PROGRAMS, ROOT, Module, imports, modules
 
 from drivetrain.config import ALL_KEYS
@@ -82,7 +81,7 @@ def test_names_in_docstrings_exist() -> None:
     stale = [
         f"{module.name}:{line}: {name}"
         for module in modules().values()
-        for line, text in prose_of(module.text, module.nodes)
+        for line, text in module.prose
         for name in re.findall(r"(?<!`)`([A-Za-z_]\w*)(?:\(\))?`(?!`)", text)
         if name not in known
     ]

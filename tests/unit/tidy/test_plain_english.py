@@ -222,7 +222,7 @@ def test_docstrings_and_comments_have_no_banned_phrase() -> None:
     found = [
         f"{module.name}:{line}: {phrase}"
         for module in _clean_modules()
-        for line, text in prose_of(module.text, module.nodes)
+        for line, text in module.prose
         for phrase in found_in(text, IN_CODE)
     ]
     assert found == []
