@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hdfs_server import HdfsServer
 from mariadb_server import MariadbServer
 from mosquitto_broker import MosquittoBroker
-from nightly_run import is_nightly
+from nightly_run import examples, is_nightly
 from object_store import ENVIRONMENT, S3Server
 from postgres_server import PostgresServer
 from redis_server import RedisServer
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
-    "kafka", "browser", "cluster", "console", "guarantees", "checkpoints", "random_applications", "engine"
+    "kafka", "browser", "objects", "hdfs", "cluster", "changes", "console", "guarantees", "checkpoints", "engine",
+    "sinks", "testing", "mqtt", "tidy",
 )  # fmt: skip
-"""Folders of tests with Spark or a browser in the order in which they start, then all others."""
+"""Folders of tests in the order in which they start, then all others: the last groups are small ones."""
+STAGES = ({"integration", "browser"}, {"simulation", "unit"})
+"""Folders whose tests run together."""
 TOGETHER = {
     "tests/simulation/": None,
     "tests/unit/tidy/": "tidy",
@@ -48,6 +51,7 @@ settings.register_profile(
     "check",
     deadline=None,
     derandomize=not is_nightly(),
+    max_examples=examples(100),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("check")
@@ -60,9 +64,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Decide which tests stay together in one process, when there are several processes.
 
     A file is such a group: its tests share what they started. The tests of Kafka share two brokers, those
-    of objects a store, and those of pages a browser, so each is one group: who waits for a page leaves the
-    processor to others. The rules of the house share the package's trees. Simulations share nothing, and each
-    goes to the process that is free.
+    of objects a store, and those of pages a browser, so each is one group: a test that waits for a page leaves
+    the processor to others. The rules of the house share the package's trees. Simulations share nothing, and
+    each goes to the process that is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -77,14 +81,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the longest groups of integration tests first: one that started last would run alone."""
+    """Start the longest groups of tests first: one that started last would run alone."""
 
     def place(item: pytest.Item) -> int:
         stage, folder, *_ = item.path.relative_to(TESTS).parts
         name = stage if stage == "browser" else folder
         return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
 
-    if all(item.path.relative_to(TESTS).parts[0] in ("integration", "browser") for item in items):
+    folders = {item.path.relative_to(TESTS).parts[0] for item in items}
+    if any(folders <= stage for stage in STAGES):
         items.sort(key=place)
 
 

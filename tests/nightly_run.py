@@ -22,6 +22,14 @@ def first_seed(otherwise: int) -> int:
     return int(os.environ.get("DRIVETRAIN_SEEDS", str(otherwise)).split(",")[0].split("-")[0])
 
 
+def examples(at_night: int) -> int:
+    """How many examples of a property are tried: a quarter of those of the nightly run.
+
+    By day they are the same in every run, so that more of them find something only after a change.
+    """
+    return at_night if is_nightly() else at_night // 4
+
+
 def deaths(points: Sequence[Point], together: int, times: int) -> list[list[Point]]:
     """Where the process of each simulated world dies: in the nightly run at one point so many `times`.
 

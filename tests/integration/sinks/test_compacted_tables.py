@@ -37,6 +37,7 @@ def _killed(words: list[str], **more: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(line, stderr=subprocess.DEVNULL, env={**os.environ, **more})
 
 
+@pytest.mark.nightly("an Iceberg table, below; test_compaction_beside_an_application")
 def test_a_delta_table_whose_compaction_is_killed_reads_the_same(tmp_path: Path) -> None:
     place, numbers = str(tmp_path / "table"), np.random.default_rng(1)
     for part in range(8):
@@ -59,7 +60,13 @@ def test_a_delta_table_whose_compaction_is_killed_reads_the_same(tmp_path: Path)
     assert pl.read_delta(place).sort("part", "number").equals(before)
 
 
-@pytest.mark.parametrize("point", [CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION])
+@pytest.mark.parametrize(
+    "point",
+    [
+        CrashPoint.IN_TRANSACTION,
+        pytest.param(CrashPoint.AFTER_TRANSACTION, marks=pytest.mark.nightly("the point before the commit")),
+    ],
+)
 def test_an_iceberg_table_whose_compaction_is_killed_reads_the_same(
     tmp_path: Path, point: CrashPoint
 ) -> None:

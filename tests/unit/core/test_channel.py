@@ -22,6 +22,7 @@ from drivetrain.core.channel.channel_log import (
 )
 from drivetrain.core.checkpoint.transaction import Action, Command
 from drivetrain.errors import InternalError
+from nightly_run import examples
 
 A = FragmentId("a")
 
@@ -266,4 +267,4 @@ class LogAgainstModel(RuleBasedStateMachine):
 
 
 TestLogAgainstModel = LogAgainstModel.TestCase
-TestLogAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogAgainstModel.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -18,6 +18,7 @@ from drivetrain.core.picture.compared_graph import ComparedGraph, compared_graph
 from drivetrain.core.picture.merged_shape import merged_shape
 from drivetrain.core.picture.placed_graph import Box
 from drivetrain.core.plan.planner import plan
+from nightly_run import examples
 
 
 def version(of: Graph) -> GraphVersion:
@@ -37,7 +38,7 @@ def overlap(one: Box, other: Box) -> bool:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), graphs())
 def test_any_two_versions_have_a_picture_in_which_nothing_overlaps_and_nothing_is_missing(
     one: Graph, other: Graph
@@ -54,7 +55,7 @@ def test_any_two_versions_have_a_picture_in_which_nothing_overlaps_and_nothing_i
     assert compared(old, new) == picture, "the same picture each time"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(graphs(), graphs())
 def test_a_merged_graph_leads_forward_and_has_all_edges_of_the_newer_version(
     one: Graph, other: Graph
@@ -77,7 +78,7 @@ def test_a_merged_graph_leads_forward_and_has_all_edges_of_the_newer_version(
                 assert [c for c in shape.channels if (c.producer, c.consumer_fragment) == (upper, home[id])]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs(), graphs())
 def test_marks_agree_with_the_versions_and_mirror_each_other(one: Graph, other: Graph) -> None:
     old, new = version(one), version(other)

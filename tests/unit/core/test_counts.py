@@ -20,6 +20,7 @@ from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Filter, FlatMap, JoinTable, Read, Table, Union, Write
 from drivetrain.api.sources import text
 from drivetrain.core.plan.counts import derive, rules_of
+from nightly_run import examples
 
 
 def test_counts_flow_from_the_source_through_a_map_into_a_filter() -> None:
@@ -73,7 +74,7 @@ def test_a_union_takes_the_sum_of_its_inputs() -> None:
 
 
 @given(graphs(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_counts_agree_with_a_run_of_the_graph_whatever_was_counted(g: Graph, data: st.DataObject) -> None:
     """A made-up run: every processor really gives some number; what is derived is never another one."""
     really_in: dict[str, int] = {}

@@ -20,6 +20,7 @@ from drivetrain.core.diagnosis.situation import (
     ProcessorCounts,
     Situation,
 )
+from nightly_run import examples
 
 FINE = Situation("shop-1", fragments=(FragmentSituation("read"), FragmentSituation("hourly")))
 
@@ -203,7 +204,7 @@ def fragments(draw: st.DrawFn) -> FragmentSituation:
 
 
 @given(st.lists(fragments(), max_size=5), st.booleans(), st.none() | st.text(max_size=20))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_situation_has_a_diagnosis_the_worst_first(
     given: list[FragmentSituation], is_over: bool, waits_for: str | None
 ) -> None:

@@ -29,6 +29,7 @@ from drivetrain.api.types import message_type
 from drivetrain.api.windows import tumbling
 from drivetrain.core.plan.explain import describe, guarantees
 from drivetrain.core.plan.planner import plan
+from nightly_run import examples
 
 A_FUNCTION = Function(bool, message_type(bool), ("value",))
 PATIENT = aggregate(tumbling("1 h", allowed_lateness="5 min"))
@@ -66,7 +67,7 @@ def test_every_kind_of_processor_is_told_in_a_line(operation: Any, how: str, tex
 
 
 @given(graphs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_every_processor_of_any_graph_is_told_with_its_reason(any_graph: Graph) -> None:
     made = plan(any_graph)
     for operator in made.operators.values():

@@ -30,6 +30,7 @@ from drivetrain.core.job.latencies import KEPT, Latencies
 from drivetrain.core.job.recent_partitions import SPAN_MS as PARTITIONS_MS
 from drivetrain.core.job.recent_partitions import RecentPartitions
 from drivetrain.errors import InternalError
+from nightly_run import examples
 
 WHOLE = st.integers(0, 2**40)
 COUNTERS = st.builds(
@@ -111,7 +112,7 @@ def moment(at_ms: int, fragments: int = 1) -> Moment:
     st.lists(st.integers(-20 * STEP_MS, 20 * STEP_MS), max_size=60),
     st.sampled_from([0, 1, 50, 400, MOST_FIGURES + 1]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_history_is_bounded_and_its_times_grow_also_when_the_clock_is_set_back(
     steps_ms: list[int], fragments: int
 ) -> None:

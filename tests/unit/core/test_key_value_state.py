@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from drivetrain.core.state.key_value_state import NO_TRANSACTION, KeyValueState
 from drivetrain.errors import InternalError
+from nightly_run import examples
 
 
 def test_reads_see_uncommitted_writes() -> None:
@@ -178,4 +179,4 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=30)
+TestAgainstAModel.settings = settings(max_examples=examples(60), stateful_step_count=30)

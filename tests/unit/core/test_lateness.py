@@ -14,6 +14,7 @@ from drivetrain.api.operations import Aggregate, Late, LatePanes, Refine, Union
 from drivetrain.core.plan.lateness import with_lateness
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import GraphError
+from nightly_run import examples
 
 PATIENT = windows.tumbling("1 h", allowed_lateness="5 min")
 ACCUMULATING = windows.tumbling("1 h", allowed_lateness="5 min", emission="accumulating")
@@ -79,7 +80,7 @@ def test_a_processor_is_never_overwritten_by_a_made_one_of_its_name(taken: str) 
 
 
 @given(graphs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_every_processor_is_still_there_and_none_allows_lateness(any_graph: Graph) -> None:
     made = with_lateness(any_graph)
     made.check()

@@ -14,6 +14,7 @@ from drivetrain.api.graph import Graph
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import InternalError
+from nightly_run import examples
 
 
 def two_windows() -> Plan:
@@ -41,7 +42,7 @@ def test_a_plan_finds_its_fragments_and_channels() -> None:
 
 
 @given(graphs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_plain_form_is_json_and_has_every_part(any_graph: Graph) -> None:
     made = plan(any_graph)
     plain = json.loads(json.dumps(made.as_dict()))

@@ -29,6 +29,7 @@ from drivetrain.api.operations import JoinStream, JoinTable, Process, Read, Tabl
 from drivetrain.api.sources import text
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
+from nightly_run import examples
 
 
 def fragments(made: Plan) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -360,7 +361,7 @@ def test_every_stateful_operator_names_its_fragment(stateful: object) -> None:
 
 
 @given(chains())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_chain_is_cut_exactly_where_it_must_be(chain: Graph) -> None:
     """One pass along the chain: cut on request, and before a state when there is one or dead letters."""
     nodes = list(chain.nodes.values())
@@ -374,7 +375,7 @@ def test_a_chain_is_cut_exactly_where_it_must_be(chain: Graph) -> None:
 
 
 @given(trees())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_tree_is_cut_exactly_where_it_must_be(tree: Graph) -> None:
     expected: set[str] = set()
     # Of every node: what stands between the last channel and it (itself included).
@@ -399,7 +400,7 @@ def test_a_tree_is_cut_exactly_where_it_must_be(tree: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_processor_but_tables_runs_in_one_fragment(any_graph: Graph) -> None:
     made = plan(any_graph)
     placed = sorted(p for f in made.fragments for p in f.processors)
@@ -408,7 +409,7 @@ def test_every_processor_but_tables_runs_in_one_fragment(any_graph: Graph) -> No
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_fragment_keeps_one_state_at_most_and_at_the_end_of_its_trunk(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -418,7 +419,7 @@ def test_a_fragment_keeps_one_state_at_most_and_at_the_end_of_its_trunk(any_grap
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_an_edge_is_inside_a_fragment_or_has_one_channel_that_leads_forward(any_graph: Graph) -> None:
     made = plan(any_graph)
     order = {f.id: i for i, f in enumerate(made.fragments)}
@@ -437,7 +438,7 @@ def test_an_edge_is_inside_a_fragment_or_has_one_channel_that_leads_forward(any_
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_inputs_of_a_fragment_are_its_sources_and_the_channels_into_it(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -449,7 +450,7 @@ def test_the_inputs_of_a_fragment_are_its_sources_and_the_channels_into_it(any_g
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_trunk_feeds_nothing_but_its_own_end(any_graph: Graph) -> None:
     """Per batch only the result of the trunk is at hand: nobody else may read what is inside it."""
     made = plan(any_graph)
@@ -461,7 +462,7 @@ def test_a_trunk_feeds_nothing_but_its_own_end(any_graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_branch_reads_the_end_of_the_trunk_or_another_branch(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -476,7 +477,7 @@ def test_a_branch_reads_the_end_of_the_trunk_or_another_branch(any_graph: Graph)
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_fragment_of_several_inputs_joins_them_in_its_trunk(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -494,7 +495,7 @@ def test_a_fragment_of_several_inputs_joins_them_in_its_trunk(any_graph: Graph) 
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_channel_has_one_of_the_four_reasons(any_graph: Graph) -> None:
     made = plan(any_graph)
     nodes = made.graph.nodes

@@ -14,6 +14,7 @@ from drivetrain.core.diagnosis.situation import FragmentSituation, Situation
 from drivetrain.core.diagnosis.trends import LEAST_SPAN_MS, Point, trend_of
 from drivetrain.core.job.fragment_figures import FragmentFigures
 from drivetrain.core.job.history import STEP_MS, FragmentMoment, History, Moment
+from nightly_run import examples
 
 SEEDS = st.integers(0, 2**32)
 LENGTHS = st.integers(31, 90)
@@ -24,7 +25,7 @@ def series(values: list[float], began_ms: int = 0) -> list[Point]:
 
 
 @given(SEEDS, LENGTHS, st.floats(1, 1e9), st.floats(0.3, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_what_rises_through_noise_has_a_trend(seed: int, length: int, began: float, growth: float) -> None:
     random = Random(seed)
     noise = growth / 20
@@ -35,14 +36,14 @@ def test_what_rises_through_noise_has_a_trend(seed: int, length: int, began: flo
 
 
 @given(SEEDS, LENGTHS, st.floats(1, 1e9), st.floats(0, 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_noise_around_a_level_has_none(seed: int, length: int, level: float, noise: float) -> None:
     random = Random(seed)
     assert trend_of(series([level * (1 + random.uniform(-noise, noise)) for _ in range(length)])) is None
 
 
 @given(st.integers(2, 20), LENGTHS, st.integers(0, 19), st.floats(1, 1e9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_state_that_is_emptied_now_and_then_has_none(
     period: int, length: int, phase: int, height: float
 ) -> None:
@@ -50,7 +51,7 @@ def test_a_state_that_is_emptied_now_and_then_has_none(
 
 
 @given(SEEDS, LENGTHS, st.floats(0, 1e9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_what_never_rises_has_none(seed: int, length: int, began: float) -> None:
     random, value, values = Random(seed), began, []
     for _ in range(length):
@@ -60,7 +61,7 @@ def test_what_never_rises_has_none(seed: int, length: int, began: float) -> None
 
 
 @given(SEEDS, st.integers(31, 90), st.integers(0, 10**13))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_few_wild_points_and_another_time_zero_change_nothing(
     seed: int, length: int, began_ms: int
 ) -> None:

@@ -18,6 +18,7 @@ from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
 from drivetrain.core.state.stored_form import StoredForm
 from drivetrain.core.state.two_state import Picture, TwoStates, decoded_picture, encoded_picture
 from drivetrain.errors import InputError, InternalError, UserError
+from nightly_run import examples
 
 STEP = 10
 
@@ -296,7 +297,7 @@ class Run:
         self.states.check()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(STEPS, st.booleans(), st.sampled_from([None, tumbling("7 ms"), sliding("20 ms", "10 ms")]))
 def test_every_time_that_is_a_multiple_of_the_step_is_exact(
     steps: list[tuple[str, int, bytes]], merged: bool, window: Window | None

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from drivetrain.core.waiting.waiting_operations import DelayedOperation, Purgatory
 from drivetrain.errors import ConfigError, InternalError
+from nightly_run import examples
 
 
 class Waiting(DelayedOperation):
@@ -579,4 +580,6 @@ class PurgatoryAgainstModel(RuleBasedStateMachine):
 
 
 TestPurgatoryAgainstModel = PurgatoryAgainstModel.TestCase
-TestPurgatoryAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPurgatoryAgainstModel.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None
+)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from drivetrain.core.waiting.wheel import TimerTask, TimingWheel
 from drivetrain.errors import ConfigError, InternalError
+from nightly_run import examples
 
 
 def turn_all(wheel: TimingWheel, now_ms: int) -> list[TimerTask]:
@@ -261,7 +262,9 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
 
 
 TestWheelAgainstSortedList = WheelAgainstSortedList.TestCase
-TestWheelAgainstSortedList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWheelAgainstSortedList.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None
+)
 
 
 @given(delays=st.lists(st.integers(0, 10**6), max_size=60), tick_ms=st.integers(1, 10))

@@ -36,6 +36,7 @@ from drivetrain.spark.compile.keyed import (
     bucket_of,
 )
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
+from nightly_run import examples
 
 TS_TYPE = pa.timestamp("us", "UTC")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -193,7 +194,7 @@ def found(buckets: dict[int, Bucket]) -> list[Any]:
     st.integers(1, 9),
     st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_folds_are_those_of_one_pass_however_batches_fall_and_the_clock_moves(
     messages: list[tuple[str, int, int]], window: Window, size: int, clock_moves: bool
 ) -> None:

@@ -24,6 +24,7 @@ from drivetrain.spark.compile.arrow_messages import (
     row_class,
 )
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
+from nightly_run import examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -83,7 +84,7 @@ def misfit(messages: list[Any], declared: MessageType, schema: pa.Schema) -> Ope
 
 
 @given(st.sampled_from(SCALARS), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_value_of_any_type_or_none_comes_back_as_it_was(
     kind: tuple[pa.DataType, st.SearchStrategy[Any]], data: st.DataObject
 ) -> None:

@@ -26,6 +26,7 @@ from drivetrain.spark.compile.python_stage import (
     user_traceback,
 )
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
+from nightly_run import examples
 
 TS_TYPE = pa.timestamp("us", "UTC")
 INT, STR, PAIR = message_type(int), message_type(str), message_type(tuple[int, int])
@@ -160,7 +161,7 @@ def steps_of(drawn: list[Drawn], calls: dict[int, list[Any]] | None = None) -> l
 
 
 @given(drawn_steps(failing=False), batches_)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_chain_gives_what_plain_loops_give_and_timestamps_follow_messages(
     drawn: list[Drawn], batches: list[list[int]]
 ) -> None:
@@ -169,7 +170,7 @@ def test_a_chain_gives_what_plain_loops_give_and_timestamps_follow_messages(
 
 
 @given(drawn_steps(failing=False), batches_)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_messages_without_timestamps_take_the_same_way(drawn: list[Drawn], batches: list[list[int]]) -> None:
     made = stage(*steps_of(drawn), timed=False)
     out = [v for b in made(batch(v, timed=False) for v in batches) for v in b.column("value").to_pylist()]
@@ -177,7 +178,7 @@ def test_messages_without_timestamps_take_the_same_way(drawn: list[Drawn], batch
 
 
 @given(drawn_steps(failing=True), batches_)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_message_is_in_the_output_or_a_dead_letter_with_its_timestamp(
     drawn: list[Drawn], batches: list[list[int]]
 ) -> None:
@@ -201,7 +202,7 @@ def test_every_message_is_in_the_output_or_a_dead_letter_with_its_timestamp(
 
 
 @given(drawn_steps(failing=True), st.lists(st.integers(-50, 50), min_size=1, max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_failure_names_a_message_that_fails_and_no_function_runs_twice_on_one(
     drawn: list[Drawn], values: list[int]
 ) -> None:
@@ -226,7 +227,7 @@ def test_a_failure_names_a_message_that_fails_and_no_function_runs_twice_on_one(
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=12), st.sets(st.integers(0, 20)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_each_message_is_given_to_a_failing_function_once(values: list[int], bad: set[int]) -> None:
     calls: list[int] = []
 

@@ -24,6 +24,7 @@ from drivetrain.errors import OperatorError
 from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.tasks import TaskStage, _Chooser, _Dealer
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
+from nightly_run import examples
 
 TS_TYPE = pa.timestamp("us", "UTC")
 VALUES = StructType([StructField("value", StringType())])
@@ -296,7 +297,7 @@ def dealt(dealer: _Dealer, sizes: list[int]) -> list[int]:
 
 
 @given(st.integers(1, 7), st.lists(st.integers(0, 15), max_size=5), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_dealing_gives_every_task_one_message_a_round_however_batches_fall(
     n: int, sizes: list[int], new_order: bool
 ) -> None:

@@ -28,6 +28,7 @@ from drivetrain.actor.remote.wire import (
     describe,
     encode,
 )
+from nightly_run import examples
 
 ME = Address("me", "h", 1, 10)
 YOU = Address("you", "h", 2, 20)
@@ -99,7 +100,7 @@ def test_an_outbox_refuses_what_does_not_fit_but_always_takes_system_messages() 
 # ---- reliable streams
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_a_reliable_stream_delivers_once_and_in_order_whatever_the_network_does(
     seed: int, count: int

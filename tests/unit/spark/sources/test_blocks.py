@@ -16,9 +16,12 @@ from drivetrain.connectors.files import blocks
 from drivetrain.connectors.files.blocks import Block, LineNumbers, first_line, read_blocks
 from drivetrain.connectors.files.file_log import FileSplit
 from drivetrain.errors import InputError
+from nightly_run import examples
 
 LOCAL = pafs.LocalFileSystem()
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+quick = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150), deadline=None
+)
 
 
 def records(block: Block) -> list[bytes]:

@@ -26,10 +26,13 @@ from drivetrain.connectors.files import blocks
 from drivetrain.connectors.files.csv_decoder import check_csv_schema
 from drivetrain.connectors.schema import to_arrow
 from drivetrain.errors import InputError
+from nightly_run import examples
 
 FLIGHT = StructType().add("carrier", StringType()).add("delay", DoubleType())
 PAIR = StructType().add("a", StringType()).add("b", StringType())
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+quick = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100), deadline=None
+)
 
 
 @pytest.fixture

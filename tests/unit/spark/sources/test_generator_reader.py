@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from drivetrain.connectors.in_process.generator import GeneratorPlan, GeneratorReader
+from nightly_run import examples
 
 
 class Clock:
@@ -25,7 +26,7 @@ def ids(reader: GeneratorReader, start: int, end: int) -> list[int]:
     return [n for table in tables for row in table.to_pylist() for n in range(row["lo"], row["hi"])]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(1, 300_000), st.integers(30_000, 200_000), st.integers(1, 4))
 def test_batches_give_every_id_once_and_end(rows: int, most: int, parallelism: int) -> None:
     reader = GeneratorReader(GeneratorPlan(rows, None, most, parallelism))

@@ -28,9 +28,12 @@ from drivetrain.connectors.files import blocks
 from drivetrain.connectors.files.json_decoder import check_json_schema
 from drivetrain.connectors.schema import to_arrow
 from drivetrain.errors import InputError
+from nightly_run import examples
 
 EVENT = StructType().add("ts", TimestampType()).add("key", StringType()).add("n", LongType())
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+quick = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100), deadline=None
+)
 
 
 @pytest.fixture

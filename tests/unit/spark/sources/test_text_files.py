@@ -11,9 +11,12 @@ from pyspark.sql.types import StringType, StructType
 from drivetrain.api import sources
 from drivetrain.connectors.files import blocks
 from drivetrain.errors import InputError
+from nightly_run import examples
 
 VALUE = StructType().add("value", StringType())
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+quick = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100), deadline=None
+)
 
 
 @pytest.fixture
