@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
-    "kafka", "browser", "objects", "hdfs", "cluster", "changes", "console", "guarantees", "checkpoints", "engine",
-    "sinks", "testing", "mqtt", "tidy",
+    "kafka", "browser", "objects", "hdfs", "cluster", "changes", "console", "guarantees", "checkpoints",
+    "engine", "sinks", "testing", "mqtt", "tidy",
 )  # fmt: skip
 """Folders of tests in the order in which they start, then all others: the last groups are small ones."""
 STAGES = ({"integration", "browser"}, {"simulation", "unit"})
@@ -64,9 +64,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Decide which tests stay together in one process, when there are several processes.
 
     A file is such a group: its tests share what they started. The tests of Kafka share two brokers, those
-    of objects a store, and those of pages a browser, so each is one group: a test that waits for a page leaves
-    the processor to others. The rules of the house share the package's trees. Simulations share nothing, and
-    each goes to the process that is free.
+    of objects a store, and those of pages a browser, so each is one group: a test that waits for a page
+    leaves the processor to others. The rules of the house share the package's trees. Simulations share
+    nothing, and each goes to the process that is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.core.channel.channel_lag import ChannelLag, EntrySize
@@ -43,6 +43,7 @@ class Naive:
 
 
 @given(start=st.integers(0, 5), steps=STEPS)
+@settings(max_examples=100)
 def test_the_sums_are_those_of_a_model_that_adds_everything_up(
     start: int, steps: list[tuple[str, object]]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.core.state.key_timers import KeyTimers
@@ -19,6 +19,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@settings(max_examples=100)
 def test_timers_are_taken_once_in_order_unless_they_are_cancelled(
     steps: list[tuple[str, bytes, int | None]],
 ) -> None:

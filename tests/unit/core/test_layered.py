@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.core.picture.layered import Link, arrange
+from drivetrain.core.picture.lettering import fitted, text_width
 
 
 @st.composite
@@ -85,3 +86,12 @@ def test_link_is_straight_where_it_is_attached() -> None:
 def test_link_that_skips_a_row_is_refused() -> None:
     with pytest.raises(ValueError, match="joins rows 0 and 2"):
         arrange([["a"], ["b"], ["c"]], dict.fromkeys("abc", 1.0), [Link("a", "c")], 1)
+
+
+def test_a_text_that_is_too_wide_is_cut_where_its_ellipsis_still_fits() -> None:
+    assert fitted("short", 12, 500) == "short"
+    cut = fitted("the name of a processor", 12, 70)
+    kept = len(cut) - 1
+    assert cut == "the name of a processor"[:kept].rstrip() + "…"
+    assert text_width(cut, 12) <= 70 < text_width("the name of a processor"[: kept + 2] + "…", 12)
+    assert fitted("x", 12, 0) == "…"

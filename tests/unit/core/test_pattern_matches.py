@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.core.state.pattern_matches import Fulfils, Match, Pattern, PatternMatches, Step
@@ -105,6 +105,7 @@ streams = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**CONDITIONS - 1
 
 
 @given(patterns, streams, st.integers(1, 8))
+@settings(max_examples=100)
 def test_matches_are_those_of_a_search_over_all_messages(
     pattern: Pattern, gaps: list[Message], size: int
 ) -> None:
