@@ -194,13 +194,7 @@ def test_a_change_of_what_others_read_is_refused_unless_it_is_said(shops: Shops)
 
 
 def test_an_embedded_application_reads_one_of_the_cluster(shops: Shops) -> None:
-    line = [
-        *drivetrain(),
-        "run",
-        shops.write("other", policy=', drop_after="1 h"'),
-        "--plain",
-        *shops.options,
-    ]
+    line = [*drivetrain(), "run", shops.write("other", policy=', drop_after="1 h"'), *shops.options]
     line += ["--set", "spark.driver-memory=512 MiB", "--set", "spark.shuffle-partitions=2"]
     with (shops.place / "other.log").open("w") as log:
         running = subprocess.Popen(line, cwd=shops.place, stdout=log, stderr=log)
