@@ -163,7 +163,7 @@ def test_it_is_a_file_system(hdfs: HdfsServer, folder: str) -> None:
 
 
 def test_requests_are_repeated_until_a_suspended_server_answers(hdfs: HdfsServer, folder: str) -> None:
-    patient, impatient = hdfs.store(timeout_ms=500), hdfs.store(timeout_ms=500, retry_ms=700)
+    patient, impatient = hdfs.store(timeout_ms=2_000), hdfs.store(timeout_ms=500, retry_ms=700)
     assert patient.put_if_absent(f"{folder}/a", b"1")
     assert impatient.find(f"{folder}/a")
     hdfs.stop()
@@ -171,7 +171,7 @@ def test_requests_are_repeated_until_a_suspended_server_answers(hdfs: HdfsServer
         with pytest.raises(UnavailableError, match="does not answer") as raised:
             impatient.put(f"{folder}/b", b"2")
         assert "drivetrain doctor" in str(raised.value.remedy)
-        threading.Timer(2, hdfs.go_on).start()
+        threading.Timer(5, hdfs.go_on).start()
         assert not patient.put_if_absent(f"{folder}/a", b"another's")
     finally:
         hdfs.go_on()
