@@ -5,6 +5,8 @@ Called by `spark.run.live_changes` and application masters, and by modules that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from drivetrain.api.moments import moment_text
@@ -135,6 +137,16 @@ def require_done(state: ChangeState) -> int:
         )
     raise UnavailableError(
         f"the change to version {state.number} was cancelled", got=state.why, remedy="nothing has changed"
+    )
+
+
+def refused_by_handover(handover: Handover, both: Iterable[str]) -> ChangeUnderwayError:
+    """The error of a change during a handover, which the fragments `both` have not ended yet."""
+    return ChangeUnderwayError(
+        f"version {handover.before} is handing over to version {handover.number}",
+        got=f"{', '.join(both)} run both until their clock is at {moment_text(handover.at_ms)}",
+        expected="one change at a time",
+        remedy="wait for that, or go back with drivetrain rollback",
     )
 
 

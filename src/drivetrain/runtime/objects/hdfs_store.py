@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.runtime.objects.hdfs_errors import final_error, unavailable
 from drivetrain.runtime.objects.object_store import StoredObject
+from drivetrain.runtime.objects.repeated_requests import answered
 from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ _KNOWN_FOR_S: Final = 3_600.0
 """How long a process may conclude from a missing hidden file that it was renamed."""
 _BYTES_PER_S: Final = 4 * 2**20
 _CONNECT_S: Final = 5.0
-_FIRST_WAIT_S: Final = 0.05
-_LONGEST_WAIT_S: Final = 5.0
 
 
 class HdfsStore:
@@ -193,23 +192,22 @@ class HdfsStore:
 
     def _asked(self, what: str, path: str, request: Callable[[Client], T], size_bytes: int = 0) -> T:
         """The answer to a request, requested again while there is none."""
-        give_up_s = time.monotonic() + self._retry_s
-        wait_s, where = _FIRST_WAIT_S, f"{self._where}/{path}"
+        where = f"{self._where}/{path}"
         timeout_s = self._timeout_s + max(0, size_bytes) / _BYTES_PER_S
-        while True:
-            try:
-                return self._answer(request, timeout_s)
-            except FileNotFoundError as error:
-                raise FileNotFoundError(f"there is no file {where}") from error
-            except (OSError, RuntimeError) as error:
-                self._client = None
-                final = final_error(error, what, where)
-                if final is None and time.monotonic() + wait_s > give_up_s:
-                    final = unavailable(error, what, where)
-                if final is not None:
-                    raise final from error
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+        def final(error: Exception) -> Exception | None:
+            if isinstance(error, FileNotFoundError):
+                return FileNotFoundError(f"there is no file {where}")
+            self._client = None
+            return final_error(error, what, where)
+
+        return answered(
+            lambda: self._answer(request, timeout_s),
+            self._retry_s,
+            (OSError, RuntimeError),
+            final,
+            lambda error: unavailable(error, what, where),
+        )
 
     def _answer(self, request: Callable[[Client], T], timeout_s: float) -> T:
         answered: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()

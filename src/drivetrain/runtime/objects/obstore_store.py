@@ -17,7 +17,6 @@ Amazon S3 on conditional writes.
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from drivetrain.errors import MissingDependencyError, UnavailableError, UserError
 from drivetrain.runtime.objects.object_store import StoreAccessError, StoredObject
+from drivetrain.runtime.objects.repeated_requests import answered
 from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ _NO_TOKEN: Final = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _ANSWER: Final = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
 _RETRIED: Final = frozenset({408, 409, 425, 429})
-_FIRST_WAIT_S: Final = 0.05
-_LONGEST_WAIT_S: Final = 5.0
 
 
 class NoBucketError(UserError):
@@ -141,20 +139,14 @@ class ObstoreStore:
         """The answer to a request, requested again while the store gives none."""
         from obstore.exceptions import BaseError
 
-        give_up_s = time.monotonic() + self._retry_s
-        wait_s = _FIRST_WAIT_S
         where = f"{self._where}/{path}"
-        while True:
-            try:
-                return request()
-            except (FileNotFoundError, BaseError) as error:
-                final = _final(error, method, where)
-                if final is None and time.monotonic() + wait_s > give_up_s:
-                    final = _unavailable(method, where, error)
-                if final is not None:
-                    raise final from error
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        return answered(
+            request,
+            self._retry_s,
+            (FileNotFoundError, BaseError),
+            lambda error: _final(error, method, where),
+            lambda error: _unavailable(method, where, error),
+        )
 
 
 def _client(bucket: str, settings: StoreSettings, secrets: Mapping[str, str]) -> S3Store:

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.api.moments import moment_text
-from drivetrain.core.change.change_state import show_handed_over
+from drivetrain.core.change.change_state import refused_by_handover, show_handed_over
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.handover import (
@@ -44,7 +43,7 @@ from drivetrain.core.change.handover import (
     Prove,
     TellOver,
 )
-from drivetrain.errors import UnavailableError, UserError
+from drivetrain.errors import UnavailableError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.run.fragment_versions import has_new_messages, note_alone
 from drivetrain.spark.run.handover_times import time_of
@@ -105,12 +104,7 @@ class Handovers:
         before = self._versions.of_number(handover.before).record
         if before.is_same_graph(asked.record) and asked.options.at is None:
             return
-        raise UserError(
-            f"version {handover.before} is handing over to version {handover.number}",
-            got=f"{', '.join(self.both)} run both until their clock is at {moment_text(handover.at_ms)}",
-            expected="one change at a time",
-            remedy="wait for that, or go back with drivetrain rollback",
-        )
+        raise refused_by_handover(handover, self.both)
 
     # -- for the thread that polls -----------------------------------------------------------------------
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.api.moments import moment_text
-from drivetrain.core.change.change_state import ChangeUnderwayError
+from drivetrain.core.change.change_state import ChangeUnderwayError, refused_by_handover
 from drivetrain.core.change.handover import (
     Committed,
     Ended,
@@ -95,13 +94,7 @@ class ApplicationHandover:
         handover = self._stages.handover
         if handover is None or number == handover.before:
             return None
-        at = moment_text(handover.at_ms)
-        return ChangeUnderwayError(
-            f"version {handover.before} is handing over to version {handover.number}",
-            got=f"{', '.join(self._stages.both)} run both until their clock is at {at}",
-            expected="one change at a time",
-            remedy="wait for that, or go back with drivetrain rollback",
-        )
+        return refused_by_handover(handover, self._stages.both)
 
     def _take(self, event: HandoverEvent) -> None:
         for effect in self._stages.step(event):
