@@ -6,7 +6,7 @@ a request for each file: a sink beside it then commits first again.
 
 The design: the library's own class of files, with a stream that syncs a local file when it is closed. Object
 stores need nothing: an object that can be read is durable. What a manifest or a list of them contains never
-changes, and its name has a random part; so their contents are kept, the ones used last.
+changes, and its name has a random part; so their contents are kept, as far as they fit, the ones used last.
 
 Opened by pyiceberg, by the name in `iceberg_catalog`.
 """
@@ -16,18 +16,20 @@ from __future__ import annotations
 import io
 import os
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
 import pyarrow.fs as pafs
+from cachetools import LRUCache
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from drivetrain.durable import sync
 
 _MANIFESTS: Final = ".avro"
-_KEPT_FILES: Final = 4096
-_kept: Final[dict[str, bytes]] = {}
-"""Contents by the place of the file, the one used last at the end."""
+_KEPT_BYTES: Final = 128 * 1024 * 1024
+_kept: Final[LRUCache[str, bytes]] = LRUCache(_KEPT_BYTES, getsizeof=len)
+"""Contents by the place of the file."""
 _turn: Final = threading.Lock()
 
 
@@ -56,14 +58,12 @@ _BUFFER_BYTES = 1024 * 1024
 class _KeptFile(PyArrowFile):
     def open(self, seekable: bool = True) -> Any:
         with _turn:
-            content = _kept.pop(self.location, None)
+            content = _kept.get(self.location)
         if content is None:
             with super().open(seekable=False) as stream:
                 content = bytes(stream.read())
-        with _turn:
-            _kept[self.location] = content
-            while len(_kept) > _KEPT_FILES:
-                del _kept[next(iter(_kept))]
+            with _turn, suppress(ValueError):  # one that is larger than all that is kept
+                _kept[self.location] = content
         return io.BytesIO(content)
 
 
