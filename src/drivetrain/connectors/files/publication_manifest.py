@@ -188,11 +188,11 @@ def _base_name(path: str) -> str:
 
 
 def _read(filesystem: pafs.FileSystem, path: str) -> Published:
-    if filesystem.get_file_info(path).type != pafs.FileType.File:
-        return Published()
     try:
         # In one request: it is replaced while applications run, and may become longer.
         return msgspec.json.decode(read_whole_file(filesystem, path), type=Published)
+    except FileNotFoundError:
+        return Published()
     except msgspec.DecodeError as error:
         raise InputError(
             "the record of what file sinks have published is damaged",
