@@ -195,30 +195,12 @@ warm_up() { # the checks start Spark dozens of times
   "$VENV/bin/drivetrain" warm-up || say "that did not work; everything runs without it, only slower"
 }
 
-fetch_kafka() {
-  "$VENV/bin/python" tests/integration/kafka/broker.py fetched && return
-  say "fetching Kafka's broker and Spark's connector to it for the tests (50 MB of the cache, once)"
-  "$VENV/bin/python" tests/integration/kafka/broker.py fetch >"$log" 2>&1 || {
+fetch_for_tests() { # a program of the folder tests, what it fetches and its size, and what an error calls that
+  PYTHONPATH=tests "$VENV/bin/python" "tests/$1" fetched && return
+  say "fetching $2 for the tests ($3 of the cache, once)"
+  PYTHONPATH=tests "$VENV/bin/python" "tests/$1" fetch >"$log" 2>&1 || {
     tail -n 5 "$log" >&2
-    give_up "Kafka's jars could not be fetched" "see the lines above, and docs/guide/kafka.md for proxies and mirrors"
-  }
-}
-
-fetch_object_store() {
-  PYTHONPATH=tests "$VENV/bin/python" tests/object_store.py fetched && return
-  say "fetching an object store for the tests (55 MB of the cache, once)"
-  PYTHONPATH=tests "$VENV/bin/python" tests/object_store.py fetch >"$log" 2>&1 || {
-    tail -n 5 "$log" >&2
-    give_up "S3Proxy's jar could not be fetched" "see the lines above, and docs/guide/kafka.md for proxies and mirrors"
-  }
-}
-
-fetch_hdfs() {
-  PYTHONPATH=tests "$VENV/bin/python" tests/hdfs_server.py fetched && return
-  say "fetching an HDFS for the tests (56 MB of the cache, once)"
-  PYTHONPATH=tests "$VENV/bin/python" tests/hdfs_server.py fetch >"$log" 2>&1 || {
-    tail -n 5 "$log" >&2
-    give_up "Hadoop's jar could not be fetched" "see the lines above, and docs/guide/kafka.md for proxies and mirrors"
+    give_up "$4 could not be fetched" "see the lines above, and docs/guide/kafka.md for proxies and mirrors"
   }
 }
 
@@ -234,8 +216,8 @@ if [ "$want_browser" = yes ]; then
   "$VENV/bin/python" -c 'import sys
 from drivetrain.spark.session import class_archive, local_files
 sys.exit(not (local_files.usable_jar() and class_archive.archive_path().is_file()))' || warm_up
-  fetch_kafka
-  fetch_object_store
-  fetch_hdfs
+  fetch_for_tests integration/kafka/broker.py "Kafka's broker and Spark's connector to it" "50 MB" "Kafka's jars"
+  fetch_for_tests object_store.py "an object store" "55 MB" "S3Proxy's jar"
+  fetch_for_tests hdfs_server.py "an HDFS" "56 MB" "Hadoop's jar"
 fi
 say "ready: $("$VENV/bin/python" -V), $("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | head -n 1)"

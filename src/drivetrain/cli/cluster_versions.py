@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from drivetrain.cluster.client import BlockingClient
     from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
     from drivetrain.cluster.client.version_requests import GraphHistory
+    from drivetrain.cluster.messages.applications import ApplicationSpec
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ def updated_in_cluster(
 
     view, history = client.application(app), client.versions(app)
     spec, old = view.spec, history.record
-    more = {**spec.config, **spec.settings}
-    application = load_same(file, given, history.application, history.settings, more)
-    submission = prepare_submission(file, {**more, **given}, config, name=spec.name)
+    application = _loaded(file, given, spec, history)
+    sets = {**spec.config, **spec.settings, **given}
+    submission = prepare_submission(file, sets, config, name=spec.name)
     plan = configured_plan(application.graph(), Config.load(None, {}, spec.config))
     new = planned_version(refuse_shared_places(plan))
 
@@ -143,6 +144,10 @@ def application_in_cluster(app: str, file: str, given: Mapping[str, str], config
     """Load the next version of an application from a file, with the settings of the one that runs."""
     with connected_by(config) as client:
         spec, history = client.application(app).spec, client.versions(app)
+    return _loaded(file, given, spec, history)
+
+
+def _loaded(file: str, given: Mapping[str, str], spec: ApplicationSpec, history: GraphHistory) -> Application:
     more = {**spec.config, **spec.settings}
     return load_same(file, given, history.application, history.settings, more)
 

@@ -84,6 +84,11 @@ def application_against(file: str, against: str, config: Config, given: Mapping[
     Raises UserError if there is no such application, or the file holds another one.
     """
     rundir, _ = in_force_of(against, config)
+    return next_application(rundir, file, given)
+
+
+def next_application(rundir: RunDirectory, file: str, given: Mapping[str, str]) -> Application:
+    """Load the next version of the application of `rundir`, with its settings; raises as `load_same`."""
     known = {name: str(value) for name, value in rundir.settings.items()}
     return load_same(file, given, rundir.application, known)
 

@@ -45,9 +45,8 @@ from drivetrain.cli.cluster_access import (
     with_masters,
 )
 from drivetrain.cli.cluster_versions import updated_in_cluster
-from drivetrain.cli.comparison import Comparison, compared_with, in_force_of
+from drivetrain.cli.comparison import Comparison, compared_with, in_force_of, next_application
 from drivetrain.cli.configuring import configure
-from drivetrain.code.application_file import load_same
 from drivetrain.config import Config
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.handover import time_given
@@ -128,8 +127,7 @@ def _here(
 ) -> tuple[EmbeddedChange, Comparison]:
     """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
-    known = {name: str(value) for name, value in rundir.settings.items()}
-    graph = load_same(file, given, rundir.application, known).graph()
+    graph = next_application(rundir, file, given).graph()
     plan = refuse_shared_places(configured_plan(graph, config))
     version = planned_version(plan)
 

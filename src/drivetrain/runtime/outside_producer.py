@@ -40,10 +40,10 @@ from drivetrain.runtime.subscription_requests import SubscriptionRequests
 
 def runs(home: Path) -> bool:
     """Whether processes run the application of the state directory `home`, embedded or in a cluster."""
-    if is_listened_at(home):
-        return True
-    if not _is_of_cluster(home):
-        return False
+    return is_listened_at(home) or (_is_of_cluster(home) and _has_executors(home))
+
+
+def _has_executors(home: Path) -> bool:
     lock = FileLock(home / "lock")  # which executors share while they live
     try:
         return not lock.take()
@@ -120,7 +120,7 @@ def _subscribed_by_file(producer: RunDirectory, wanted: SubscriptionWanted) -> S
     begun = _begun(producer, asked)
     if begun is not None:
         return begun
-    return "it has been asked" if runs(producer.path) else "it does not run"
+    return "it has been asked" if _has_executors(producer.path) else "it does not run"
 
 
 def _begun(producer: RunDirectory, asked: WantedSubscription) -> Subscribed | None:
