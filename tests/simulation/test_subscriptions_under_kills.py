@@ -242,7 +242,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drivetrain.runtime.outside_producer.is_listened_at", lambda home: False)
+    monkeypatch.setattr("drivetrain.runtime.outside_producer.is_running_at", lambda home: False)
 
 
 @pytest.mark.parametrize("seed", range(first_seed(0), first_seed(0) + SEEDS))

@@ -38,7 +38,7 @@ _STATUSES: Final = {
     "rolled-back": 409,
     "only-in-cluster": 409,
     "not-local": 409,
-    "does-not-run": 409,
+    "not-running": 409,
     "too-many": 429,
     "still-under-way": 504,
     "peer-violation": 502,

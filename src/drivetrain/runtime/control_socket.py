@@ -53,10 +53,10 @@ _LOOK_S: Final = 0.5
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-class NobodyListensError(UnavailableError):
+class NotRunningError(UnavailableError):
     """No process runs the application embedded: it has ended, or was killed."""
 
-    code = "does-not-run"
+    code = "not-running"
 
 
 class ControlSocket:
@@ -120,7 +120,7 @@ class ControlSocket:
 def asked(home: Path, request: bytes, timeout_s: float) -> bytes:
     """The answer of the application that runs in the state directory `home` to a request, both one line.
 
-    Raises NobodyListensError when nobody listens there, UnavailableError when no answer comes in time.
+    Raises NotRunningError when no process listens there, UnavailableError when no answer comes in time.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection, _short(home) as short:
@@ -129,7 +129,7 @@ def asked(home: Path, request: bytes, timeout_s: float) -> bytes:
             connection.sendall(request + b"\n")
             return _read_line(connection, time.monotonic() + timeout_s, LARGEST_ANSWER_BYTES)
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise NobodyListensError(
+        raise NotRunningError(
             "the application does not run embedded here",
             where=str(home),
             got="no process listens at its control socket",
@@ -141,7 +141,7 @@ def asked(home: Path, request: bytes, timeout_s: float) -> bytes:
         ) from error
 
 
-def is_listened_at(home: Path) -> bool:
+def is_running_at(home: Path) -> bool:
     """Whether a process runs the application of the state directory `home`; it is asked nothing."""
     try:
         with socket.socket(socket.AF_UNIX) as connection, _short(home) as short:

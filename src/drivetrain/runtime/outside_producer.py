@@ -31,7 +31,7 @@ from drivetrain.runtime.control_requests import (
     ask_to_unsubscribe,
     asked_state,
 )
-from drivetrain.runtime.control_socket import NobodyListensError, is_listened_at
+from drivetrain.runtime.control_socket import NotRunningError, is_running_at
 from drivetrain.runtime.preparation import Preparation
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.subscription_check import columns_file
@@ -40,7 +40,7 @@ from drivetrain.runtime.subscription_requests import SubscriptionRequests
 
 def runs(home: Path) -> bool:
     """Whether processes run the application of the state directory `home`, embedded or in a cluster."""
-    return is_listened_at(home) or (_is_of_cluster(home) and _has_executors(home))
+    return is_running_at(home) or (_is_of_cluster(home) and _has_executors(home))
 
 
 def _has_executors(home: Path) -> bool:
@@ -62,7 +62,7 @@ def subscribed(producer: RunDirectory, wanted: SubscriptionWanted, *, in_cluster
             f"application {producer.app_id} has finished: nothing will come from its streams",
             remedy="subscribe while it runs; it keeps what is not read when it finishes",
         )
-    is_embedded = is_listened_at(producer.path)
+    is_embedded = is_running_at(producer.path)
     if not is_embedded and _is_of_cluster(producer.path):
         return _subscribed_by_file(producer, wanted)
     if not in_cluster:
@@ -84,7 +84,7 @@ def _subscribed_by_socket(producer: RunDirectory, wanted: SubscriptionWanted) ->
         if state.stage is not Stage.IDLE:
             return f"it is changing to version {state.number}"
         return ask_to_subscribe(producer, wanted)
-    except NobodyListensError as error:
+    except NotRunningError as error:
         return str(error)
 
 
@@ -95,7 +95,7 @@ def noted(producer: RunDirectory, reader: str, source: str) -> None:
 
 def end(producer: RunDirectory, of: SubscriptionRecord) -> None:
     """Have the application end a subscription; raises UnavailableError when it can never be asked."""
-    if not is_listened_at(producer.path) and _is_of_cluster(producer.path):
+    if not is_running_at(producer.path) and _is_of_cluster(producer.path):
         SubscriptionRequests(producer.path, producer.writers).ask_to_end(of)
     else:
         ask_to_unsubscribe(producer, of.reader, of.source)

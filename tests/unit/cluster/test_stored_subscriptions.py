@@ -122,6 +122,6 @@ def test_an_application_runs_while_its_executors_share_its_lock(rundir: RunDirec
 def test_a_reader_in_a_cluster_cannot_read_an_embedded_application(
     rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivetrain.runtime.outside_producer.is_listened_at", lambda home: True)
+    monkeypatch.setattr("drivetrain.runtime.outside_producer.is_running_at", lambda home: True)
     with pytest.raises(UserError, match="cannot read one that runs outside of it"):
         outside_producer.subscribed(rundir, ASKED, in_cluster=True)

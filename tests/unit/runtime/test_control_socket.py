@@ -13,7 +13,7 @@ import pytest
 
 from drivetrain.errors import OutputError, UnavailableError
 from drivetrain.runtime import control_socket
-from drivetrain.runtime.control_socket import LARGEST_BYTES, NAME, ControlSocket, asked, is_listened_at
+from drivetrain.runtime.control_socket import LARGEST_BYTES, NAME, ControlSocket, asked, is_running_at
 
 PATIENT_S = 60.0
 
@@ -53,16 +53,16 @@ def test_a_request_is_answered_and_the_socket_is_the_owners_alone(tmp_path: Path
 
 
 def test_whether_a_process_listens_is_seen_without_a_request(tmp_path: Path) -> None:
-    assert not is_listened_at(tmp_path)
+    assert not is_running_at(tmp_path)
     with listening(tmp_path) as found:
-        assert is_listened_at(tmp_path)
+        assert is_running_at(tmp_path)
         asked(tmp_path, b"state", PATIENT_S)
     assert found == [b"state"]
-    assert not is_listened_at(tmp_path)
+    assert not is_running_at(tmp_path)
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(tmp_path / NAME))
     left.close()
-    assert not is_listened_at(tmp_path), "a process that was killed has left its socket"
+    assert not is_running_at(tmp_path), "a process that was killed has left its socket"
 
 
 def test_a_path_that_is_too_long_to_bind_works_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from drivetrain.core.job.job_status import JobState, JobStatus
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.control_requests import ControlRequest, ask
-from drivetrain.runtime.control_socket import NobodyListensError
+from drivetrain.runtime.control_socket import NotRunningError
 from drivetrain.runtime.last_run import LastRun, read_last_run
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.run_notes import known_in
@@ -111,7 +111,7 @@ def look_at(directory: Path, writers: Writers) -> Look:
         return Look(shown, ApplicationState.FAILED, began_ms, why=f"its state cannot be read: {error}")
     try:
         answer = ask(rundir, ControlRequest("status"), ANSWER_S)
-    except NobodyListensError:
+    except NotRunningError:
         return _ended(rundir, began_ms, has_finished=notes.get("finished") is not None)
     except DrivetrainError as error:  # too busy, or of another version
         return Look(rundir, ApplicationState.ACTIVE, began_ms, why=error.what)

@@ -139,7 +139,7 @@ class EmbeddedRuns:
         return answer.graph
 
     async def threads(self, view: ApplicationView) -> dict[str, str]:
-        """The stacks of the threads of a run, as text; raises NobodyListensError when it does not run."""
+        """The stacks of the threads of a run, as text; raises NotRunningError when it does not run."""
         look = await self._look(view.app_id)
         answer = await self.in_thread(lambda: ask(look.rundir, ControlRequest("threads")))
         if answer.threads is None:
