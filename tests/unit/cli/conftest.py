@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from told_engine import ToldEngine
+from fake_engine import FakeEngine
 from typer.testing import CliRunner, Result
 
 from drivetrain.cli import run
@@ -32,11 +32,11 @@ def paths_of_this_test_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> ToldEngine:
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """The engine that `drivetrain run` gets in this test."""
-    told = ToldEngine()
-    monkeypatch.setattr(run, "spark_engine", lambda: told)
-    return told
+    fake = FakeEngine()
+    monkeypatch.setattr(run, "spark_engine", lambda: fake)
+    return fake
 
 
 @pytest.fixture

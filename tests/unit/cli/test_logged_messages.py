@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from told_engine import ToldEngine
+from fake_engine import FakeEngine
 
 MESSAGES = logging.getLogger("drivetrain.messages")
 CALLBACKS = logging.getLogger("py4j.clientserver")
@@ -23,7 +23,7 @@ def unconfigured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_logged_messages_appear_between_the_lines_of_progress(
-    engine: ToldEngine, application_file: Path, command, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, application_file: Path, command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unconfigured(monkeypatch)
     engine.during = log_both
@@ -35,7 +35,7 @@ def test_logged_messages_appear_between_the_lines_of_progress(
 
 
 def test_an_application_that_configures_logging_gets_each_message_once_and_its_own_way(
-    engine: ToldEngine, application_file: Path, command, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, application_file: Path, command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unconfigured(monkeypatch)
     heard: list[str] = []
@@ -52,7 +52,7 @@ def test_an_application_that_configures_logging_gets_each_message_once_and_its_o
 
 
 def test_the_process_logs_afterwards_as_it_did_before(
-    engine: ToldEngine, application_file: Path, command, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, application_file: Path, command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unconfigured(monkeypatch)
     engine.during = log_both

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from told_engine import RESULT, ToldEngine
+from fake_engine import RESULT, FakeEngine
 
 from drivetrain.config.catalog import run, spark
 from drivetrain.core.job.run_progress import RunListener, RunOutcome, RunResult
@@ -22,7 +22,7 @@ from drivetrain.errors import DiskFullError, InputError, InternalError, Operator
 
 
 def test_finished_run_shows_progress_on_stderr_and_the_summary_on_stdout(
-    engine: ToldEngine, application_file: Path, command
+    engine: FakeEngine, application_file: Path, command
 ) -> None:
     result = command("run", str(application_file))
     assert result.exit_code == 0
@@ -35,7 +35,7 @@ def test_finished_run_shows_progress_on_stderr_and_the_summary_on_stdout(
     assert "2 messages are in the dead letters" in result.stdout
 
 
-def test_settings_reach_the_engine(engine: ToldEngine, application_file: Path, command) -> None:
+def test_settings_reach_the_engine(engine: FakeEngine, application_file: Path, command) -> None:
     Path("drivetrain.toml").write_text("[run]\nmax-batch-rows = 7\n")
     command(
         "run",
@@ -57,7 +57,7 @@ def test_settings_reach_the_engine(engine: ToldEngine, application_file: Path, c
 
 
 def test_a_replay_is_handed_on_in_milliseconds_and_told_at_the_end(
-    engine: ToldEngine, application_file: Path, command
+    engine: FakeEngine, application_file: Path, command
 ) -> None:
     engine.result = replace(RESULT, life=2, replay_from_ms=1_362_096_000_000, skipped=1_234)
     result = command("run", "count.py", "--replay-from", "2013-03-01T00:00")
@@ -70,20 +70,20 @@ def test_a_replay_is_handed_on_in_milliseconds_and_told_at_the_end(
 
 
 def test_messages_that_were_gone_before_they_were_read_are_told(
-    engine: ToldEngine, application_file: Path, command
+    engine: FakeEngine, application_file: Path, command
 ) -> None:
     engine.result = replace(RESULT, lost=12)
     assert "12 messages gone before the sources read them" in command("run", "count.py").stdout
 
 
-def test_a_replay_from_no_moment_is_refused(engine: ToldEngine, application_file: Path, command) -> None:
+def test_a_replay_from_no_moment_is_refused(engine: FakeEngine, application_file: Path, command) -> None:
     result = command("run", "count.py", "--replay-from", "yesterday")
     assert result.exit_code == 2
     assert "ISO 8601" in result.stderr
     assert engine.replays == []
 
 
-def test_a_savepoint_is_handed_on(engine: ToldEngine, application_file: Path, command) -> None:
+def test_a_savepoint_is_handed_on(engine: FakeEngine, application_file: Path, command) -> None:
     command("run", "count.py", "--from", "/backup/saved")
     assert engine.savepoints == ["/backup/saved"]
 
@@ -95,7 +95,7 @@ def test_a_savepoint_of_what_never_ran_says_what_is_known(application_file: Path
     assert not Path("saved").exists()
 
 
-def test_configuration_file_is_the_one_named(engine: ToldEngine, application_file: Path, command) -> None:
+def test_configuration_file_is_the_one_named(engine: FakeEngine, application_file: Path, command) -> None:
     Path("drivetrain.toml").write_text("run.max-batch-rows = 1\n")
     Path("other.toml").write_text("run.max-batch-rows = 2\n")
     command("run", "count.py", env={"DRIVETRAIN_CONFIG": "other.toml"})
@@ -103,7 +103,7 @@ def test_configuration_file_is_the_one_named(engine: ToldEngine, application_fil
     assert [config[run.MAX_BATCH_ROWS] for _, config, _ in engine.calls] == [2, 1]
 
 
-def test_run_that_had_finished_says_so(engine: ToldEngine, application_file: Path, command) -> None:
+def test_run_that_had_finished_says_so(engine: FakeEngine, application_file: Path, command) -> None:
     engine.result = RunResult("count", RunOutcome.ALREADY_FINISHED, 10, (), ())
     result = command("run", "count.py")
     assert result.exit_code == 0
@@ -127,7 +127,7 @@ def test_run_that_had_finished_says_so(engine: ToldEngine, application_file: Pat
     ],
 )
 def test_error_is_one_screen_on_stderr_with_its_exit_code(
-    engine: ToldEngine, application_file: Path, command, error: Exception, exit_code: int, says: str
+    engine: FakeEngine, application_file: Path, command, error: Exception, exit_code: int, says: str
 ) -> None:
     def fail(listener: RunListener) -> None:
         raise error
@@ -144,7 +144,7 @@ def test_error_is_one_screen_on_stderr_with_its_exit_code(
 
 
 def test_error_nobody_raised_on_purpose_is_shown_whole_as_a_bug(
-    engine: ToldEngine, application_file: Path, command
+    engine: FakeEngine, application_file: Path, command
 ) -> None:
     def fail(listener: RunListener) -> None:
         raise KeyError("lost")
@@ -157,7 +157,7 @@ def test_error_nobody_raised_on_purpose_is_shown_whole_as_a_bug(
 
 
 def test_misspelt_setting_is_an_error_before_anything_runs(
-    engine: ToldEngine, application_file: Path, command
+    engine: FakeEngine, application_file: Path, command
 ) -> None:
     result = command("run", "count.py", "--set", "inptu=x")
     assert result.exit_code == 2
@@ -167,7 +167,7 @@ def test_misspelt_setting_is_an_error_before_anything_runs(
 
 @pytest.mark.parametrize("written", ["novalue", "=x"])
 def test_set_without_name_or_value_is_an_error(
-    engine: ToldEngine, application_file: Path, command, written
+    engine: FakeEngine, application_file: Path, command, written
 ) -> None:
     result = command("run", "count.py", "--set", written)
     assert result.exit_code == 2
@@ -185,7 +185,7 @@ def test_unknown_option_is_a_usage_error(command) -> None:
 _PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {tests!r})
-from told_engine import RESULT, ToldEngine
+from fake_engine import RESULT, FakeEngine
 from dataclasses import replace
 from drivetrain.cli import run
 from drivetrain.cli.main import main
@@ -211,7 +211,7 @@ def for_ever(listener):
     while True:
         time.sleep(0.01)
 
-engine = ToldEngine(during={during})
+engine = FakeEngine(during={during})
 run.spark_engine = lambda: engine
 main()
 """
@@ -303,7 +303,7 @@ def test_second_signal_ends_the_process_at_once(start) -> None:
 
 
 def test_signal_that_comes_when_the_run_is_over_does_not_change_its_outcome(
-    engine: ToldEngine, application_file: Path, command
+    engine: FakeEngine, application_file: Path, command
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
     engine.during = lambda listener: signal.raise_signal(signal.SIGINT)

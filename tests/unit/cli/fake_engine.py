@@ -36,7 +36,7 @@ RESULT = RunResult(
 
 
 @dataclass
-class ToldEngine:
+class FakeEngine:
     """Reports one run's events; `during` is called in the middle of the run, and its error is the run's."""
 
     result: RunResult = RESULT
