@@ -86,7 +86,7 @@ def taken_for_lost(seed: int) -> Former:
                 world.is_up = True
                 former.run_until_copied()
                 world.store.before = former.at_request
-                patched.setattr(preparing, "wait_for_the_former", lambda: former.run_on(MOST_STEPS))
+                patched.setattr(preparing, "wait_for_predecessor", lambda: former.run_on(MOST_STEPS))
                 world.clock_ms = -(10**18)
                 assert continued(successor, former) is RunOutcome.FINISHED, "the run does not end"
         except BaseException as error:

@@ -183,14 +183,14 @@ def test_a_process_that_was_taken_for_lost_ends_and_nothing_of_it_is_shown(
         assert former.is_running
         time.sleep(0.05)
 
-    def wait_for_the_former() -> None:
+    def wait_for_predecessor() -> None:
         """Until it has ended: both have the session's Spark, which runs one query of a name."""
         until_s = time.monotonic() + 60
         while former.is_running:
             assert time.monotonic() < until_s, "it does not notice that another process continues"
             time.sleep(0.05)
 
-    monkeypatch.setattr(preparing, "wait_for_the_former", wait_for_the_former)
+    monkeypatch.setattr(preparing, "wait_for_predecessor", wait_for_predecessor)
     notices = Notices()
     assert run(outputs.application(), elsewhere, notices).outcome is RunOutcome.FINISHED
     assert sum("continues from the copy of the newest checkpoint" in text for text in notices.texts) == 1

@@ -149,7 +149,7 @@ def test_the_job_is_concluded_when_all_is_published(host_of: HostOf, rundir: Run
     assert transaction is not None
     assert transaction.record is not None
     assert {fragment for fragment, _ in actor.commands} == {"one"}
-    assert not actor.checkpoints.owes
+    assert not actor.checkpoints.may_have_unpublished
     published.clear()
     host.do(lambda: actor.checkpoints.failed("two", "it died"), actor.conclude)
     assert published.wait(20)
@@ -199,7 +199,7 @@ def test_finished_fragments_may_owe_output_before_there_are_checkpoints(host_of:
     nothing: Any = None
     setup = Setup("app-1", 1, nothing, (), actor.config, "", lambda: 0)
     traffic = CheckpointTraffic(actor.context, setup, actor.config, nothing)
-    assert traffic.owes(actor.planned) is (mode == "on")
+    assert traffic.may_have_unpublished(actor.planned) is (mode == "on")
 
 
 @simulate(seeds=1)

@@ -96,7 +96,7 @@ class AttemptHandover:
             self._stand()
         self._is_over = pause is None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The attempt has taken up the version in force: batches may begin, unless there is a pause."""
         if self._is_over and self.is_pausing:
             self._pause = self.stands = self.newest_ms = None

@@ -46,7 +46,13 @@ from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
-from drivetrain.spark.run.fragment_versions import end_unbegun, first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.fragment_versions import (
+    end_unbegun,
+    first_batch,
+    fits,
+    switch_version,
+    why_it_failed,
+)
 from drivetrain.spark.run.starting_fragments import check_sources
 from drivetrain.spark.run.subscribers import note_columns
 from drivetrain.spark.run.trunk_changes import TrunkChanges, first_context
@@ -183,8 +189,8 @@ class RunningVersions:
                 found.append(channel.id)
         return found
 
-    def let_go(self, channels: Iterable[str]) -> None:
-        """No batch waits any more for the subscribers of these channels."""
+    def stop_waiting_for(self, channels: Iterable[str]) -> None:
+        """Let no batch wait any more for the subscribers of these channels."""
         for channel in channels:
             self._execution.flow.is_left(channel)
 
@@ -248,7 +254,7 @@ class AttemptVersions:
         self._scaling.look(self._shared.mark, is_restarting=self._is_restarting)
         if self._driver.is_finished and not self._has_ended_channels:
             self._end_channels()
-        self._shared.let_go(self._abandoned)  # again and again: a query that starts forgets it
+        self._shared.stop_waiting_for(self._abandoned)  # again and again: a query that starts forgets it
         self._withdrawn.look()
         while self._shared.versions.notices:
             with suppress(IndexError):  # the thread of another attempt has logged it
@@ -279,7 +285,7 @@ class AttemptVersions:
                     versions.on_trial = False
             self._abandoned = shared.abandoned(driver.query)
             self._withdrawn.find()
-            self._handover.let_go()
+            self._handover.release()
         self._has_ended_channels = False
 
     def _end_channels(self) -> None:
@@ -295,7 +301,7 @@ class AttemptVersions:
         if not self._is_restarting:
             before = self._handover.before
             made = partial(self._shared.branches, number, before)
-            have_go_over(self._driver, number, made, before=before, on_trial=self._is_trial)
+            switch_version(self._driver, number, made, before=before, on_trial=self._is_trial)
 
     def _restarts(self) -> bool:
         """Whether the query has yet to restart for the trunk of the version that was read; takes a step."""

@@ -85,7 +85,7 @@ from drivetrain.spark.channel.clock_source import publish_clock, read_clock
 from drivetrain.spark.checkpoints.boundary import QueryBoundary
 from drivetrain.spark.checkpoints.entries import note_entries
 from drivetrain.spark.checkpoints.inbox import Inbox, Look, News, Ran, Received
-from drivetrain.spark.checkpoints.restoring import ANEW, DAMAGED
+from drivetrain.spark.checkpoints.restoring import DAMAGED, NO_STATE_YET
 from drivetrain.spark.connector.publishing import is_transactional, publish_transaction
 from drivetrain.spark.state.kept_times import kept_times
 
@@ -158,7 +158,7 @@ class Participation:
     def start(self) -> None:
         """Take part from now on."""
         # Not when it is compiled: an attempt that has not started its query yet has no state to lose.
-        (self._query.directory / ANEW).unlink(missing_ok=True)
+        (self._query.directory / NO_STATE_YET).unlink(missing_ok=True)
         if self._is_transactional:
             if self._files.life(self.fragment) == NO_LIFE:
                 # Noted before its first batch can be lost: it has begun once others can have its output.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 DAMAGED: Final = "damaged"
 """The marker file of a fragment's directory whose content cannot be used."""
-ANEW: Final = "anew"
+NO_STATE_YET: Final = "no-state-yet"
 """The marker file of a fragment that has no state to lose yet, until it takes part in checkpoints again."""
 
 
@@ -98,7 +98,7 @@ def _is_lost(
     if files.life(fragment.id) != transaction.life:
         return False  # it has not begun, or is to be restored anyway
     own = rundir.fragment(fragment.id)
-    if (own / ANEW).exists():
+    if (own / NO_STATE_YET).exists():
         return False
     snapshot = _snapshot(transaction, fragment.id)
     known = -1 if snapshot is None else snapshot.batch_id
@@ -135,5 +135,5 @@ def _restore(
     round = None if record is None or snapshot is None else record.round
     Snapshots(files.snapshots).restore(fragment.id, round, own)
     if snapshot is None or snapshot.batch_id < 0:
-        (own / ANEW).touch()
+        (own / NO_STATE_YET).touch()
     files.note_life(fragment.id, transaction.life)

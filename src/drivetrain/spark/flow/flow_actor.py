@@ -75,5 +75,5 @@ class FlowController(Actor):
                 self.context.unhandled(message)
 
 
-def nobody_else(word: Word) -> None:
+def drop_message(word: Word) -> None:
     """The `forward` of a process that runs all fragments: any other fragment has ended."""

@@ -48,7 +48,7 @@ def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | N
         )
 
 
-def wait_for_the_former() -> None:
+def wait_for_predecessor() -> None:
     """Wait until a process that was wrongly considered lost has noticed its successor."""
     time.sleep(2 * LOOK_S)
 

@@ -49,7 +49,7 @@ from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.flow.flow_actor import FlowController, nobody_else
+from drivetrain.spark.flow.flow_actor import FlowController, drop_message
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
@@ -242,7 +242,7 @@ def assembled(
     versions = execution.versions = ApplicationVersions(execution, execution.record)
     execution.first_version = partial(first_context, versions)
     queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
-    thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
+    thread.spawn(lambda: FlowController(execution.flow, drop_message), "flow")
     checkpoints = RunCheckpoints(execution, thread, queries)
     requests = SavepointRequests(rundir, _saving(rundir, checkpoints, clock))
     recovery = Recovery(execution, notices.append)

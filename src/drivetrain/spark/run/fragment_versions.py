@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
-def have_go_over(
+def switch_version(
     driver: FragmentDriver,
     number: int,
     made: Callable[[MicroBatchQuery, BranchSet | None], BranchSet],
@@ -33,7 +33,7 @@ def have_go_over(
     before: int = 0,
     on_trial: bool,
 ) -> None:
-    """Have a fragment run a version from its next batch on; nothing is done while it cannot change.
+    """Switch a fragment to a version from its next batch on; does nothing while it cannot change.
 
     With `before` it runs that version too, until it has handed over. `made` makes the version's branches for
     a query, from those that the query already has if they fit.

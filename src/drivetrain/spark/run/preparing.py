@@ -45,7 +45,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
-from drivetrain.spark.run.copying import require_copyable, wait_for_the_former
+from drivetrain.spark.run.copying import require_copyable, wait_for_predecessor
 from drivetrain.spark.run.host import SPARK, Host
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def prepare(
             fresh=fresh,
             replay_from_ms=replay_from_ms,
         )
-        had_former = copies is not None and copies.claim(starts_over=fresh or savepoint is not None)
+        had_predecessor = copies is not None and copies.claim(starts_over=fresh or savepoint is not None)
         is_outdated = copies is not None and copies.is_outdated
         if saved is not None and not is_outdated:
-            if had_former:
-                wait_for_the_former()
+            if had_predecessor:
+                wait_for_predecessor()
                 saved.drop_later(execution.sinks)
             rundir.taken_over()
     if is_outdated:  # the former process can make no more checkpoints from now on

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.spark.run.fragment_versions import fits, have_go_over
+from drivetrain.spark.run.fragment_versions import fits, switch_version
 from drivetrain.spark.run.trunk_changes import TrunkChanges
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class WantedVersions:
                 continue
             before = self._handovers.before(fragment, number)
             made = partial(self._set, proposal, number, before)
-            have_go_over(self._drivers[fragment], number, made, before=before, on_trial=on_trial)
+            switch_version(self._drivers[fragment], number, made, before=before, on_trial=on_trial)
 
     def _set(
         self,

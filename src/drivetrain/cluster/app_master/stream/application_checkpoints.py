@@ -156,7 +156,7 @@ class ApplicationCheckpoints:
             self.figures = news.figures
 
     @property
-    def owes(self) -> bool:
+    def may_have_unpublished(self) -> bool:
         """Whether finished fragments may have prepared output that is not published yet."""
         return not self._is_all_published
 

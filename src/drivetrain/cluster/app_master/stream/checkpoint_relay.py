@@ -145,14 +145,14 @@ class CheckpointTraffic:
         """The figures for users; None before the first."""
         return None if self._made is None else self._made.figures
 
-    def owes(self, planned: Planned) -> bool:
+    def may_have_unpublished(self, planned: Planned) -> bool:
         """Whether finished fragments may have prepared output that is not published yet.
 
         They may before there are checkpoints, too: a fragment may finish before another one runs.
         """
         if self._made is None:
             return planned.plan is not None and makes_checkpoints(planned.plan, self._config)
-        return self._made.owes
+        return self._made.may_have_unpublished
 
     def is_all_published(self, then: Callable[[], None]) -> bool:
         """Whether all output of finished fragments is published; if not, calls `then` once it may be."""

@@ -118,7 +118,7 @@ class RunningJob:
         for execution in before:
             self.progress.close(execution.fragment, execution.attempt)
         self.perform(effects)
-        if had_finished and self._checkpoints.owes(self._planned):
+        if had_finished and self._checkpoints.may_have_unpublished(self._planned):
             self._fail_finished(error, retryable=True)
 
     def take_report(self, report: ExecutorReport) -> None:
