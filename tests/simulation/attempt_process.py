@@ -28,9 +28,9 @@ from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.changing import LookAtVersions, VersionsSeen
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
 from drivetrain.cluster.messages.executing import CancelFragment, Deploy, EndExecutor, FragmentChanged
-from drivetrain.cluster.messages.flow import RelayedWord
+from drivetrain.cluster.messages.flow import RelayedFlowMessage
 from drivetrain.cluster.messages.launching import Launch, ProcessKind
-from drivetrain.core.flow.flow import Word
+from drivetrain.core.flow.flow import FlowMessage
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.simulator import Node
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from attempt_world import AttemptWorld
 
 
-TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedWord, CheckpointCommand, LookAtVersions)
-TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedWord, CheckpointCommand, VersionsSeen)
+TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedFlowMessage, CheckpointCommand, LookAtVersions)
+TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedFlowMessage, CheckpointCommand, VersionsSeen)
 """The messages that are sent repeatedly, so they may arrive twice."""
 REPEATED = 0.1
 """The probability that a message arrives twice."""
@@ -70,16 +70,16 @@ class RepeatingExecutor(Executor):
 
     world: AttemptWorld
     draw: Callable[[], float]
-    relayed: deque[Word]
+    relayed: deque[FlowMessage]
 
-    def _forward(self, word: Word) -> None:
-        if any(word is relayed for relayed in self.relayed):
-            self.world.checks.wrong(f"a word goes back to the application master, which relayed it: {word}")
-        super()._forward(word)
+    def _forward(self, message: FlowMessage) -> None:
+        if any(message is relayed for relayed in self.relayed):
+            self.world.checks.wrong(f"a message returns to the application master that relayed it: {message}")
+        super()._forward(message)
 
     def act(self, message: Message) -> None:
-        if isinstance(message, RelayedWord):
-            self.relayed.append(message.word)
+        if isinstance(message, RelayedFlowMessage):
+            self.relayed.append(message.flow_message)
         with self.world.checks.unchanged_by(message, self):
             super().act(message)
         if isinstance(message, TO_EXECUTORS):

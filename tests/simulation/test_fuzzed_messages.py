@@ -51,7 +51,7 @@ from drivetrain.cluster.messages.executing import (
     Prepared,
     RegisterExecutor,
 )
-from drivetrain.cluster.messages.flow import RelayedWord
+from drivetrain.cluster.messages.flow import RelayedFlowMessage
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import Action, Command, Transaction
@@ -62,7 +62,7 @@ from drivetrain.core.clock.clock_service import (
     FragmentReported,
     PersistClock,
 )
-from drivetrain.core.flow.flow import Word
+from drivetrain.core.flow.flow import FlowMessage
 from drivetrain.core.plan.plan import PlannedChannel
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
@@ -480,7 +480,7 @@ async def _registered_executor(
             masters=[],
             host=node.name,
         )
-        quiet = SimpleNamespace(send=None, tick=lambda: None, is_here=lambda word: False)
+        quiet = SimpleNamespace(send=None, tick=lambda: None, is_here=lambda message: False)
         work: Any = SimpleNamespace(
             flow=quiet if flow is None else flow,
             checkpoint_ways=None,
@@ -533,7 +533,7 @@ async def test_an_executor_goes_on_whatever_its_own_application_master_sends(sim
         await _attack_as_its_master(simulation, made)
     assert (exits, made["system"].is_terminated, made["system"].failures) == ([], False, 0)
     assert made["executor"].mishaps.defects == 0
-    assert flow.taken > HALF // 80, "hardly a word reached the ends of the channel"
+    assert flow.taken > HALF // 80, "hardly a message reached the ends of the channel"
     assert commands, "no command reached a checkpoint"
 
 
@@ -554,9 +554,9 @@ class CountingBook(FlowBook):
         self.produces(channel, store)
         self.subscribes(channel, reader, reader.position_of("b"), trusts=False)
 
-    def receive(self, word: Word) -> None:
+    def receive(self, message: FlowMessage) -> None:
         self.taken += 1
-        super().receive(word)
+        super().receive(message)
 
 
 async def _attack_as_its_master(simulation: Simulation, made: dict[str, Any]) -> None:
@@ -578,7 +578,7 @@ async def _attack_as_its_master(simulation: Simulation, made: dict[str, Any]) ->
             "position": range(4),
             "seq": range(20),
         },
-        likely=[RelayedWord, CheckpointCommand] * 8,
+        likely=[RelayedFlowMessage, CheckpointCommand] * 8,
     )
     await attack.start()
     with patch("drivetrain.cluster.executor.executor.Attempt", _NoAttempt):

@@ -12,7 +12,7 @@ import pytest
 
 from drivetrain.config import Config
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
-from drivetrain.core.flow.flow import Word
+from drivetrain.core.flow.flow import FlowMessage
 from drivetrain.core.plan.plan import PlannedChannel
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
@@ -36,8 +36,8 @@ class World:
     def begin(self) -> None:
         """Both sides start (again)."""
         self.book = FlowBook(self.config)
-        self.words: list[Word] = []
-        self.book.send = self.words.append
+        self.messages: list[FlowMessage] = []
+        self.book.send = self.messages.append
         self.store = ChannelStore(str(self.directory), fragment="made")
         self.reader = ChannelStore(str(self.directory))
         self.book.produces(self.channel, self.store)
@@ -57,10 +57,10 @@ class World:
 
     def say(self) -> None:
         """Deliver what was said until nobody says more."""
-        while self.words:
-            word = self.words.pop(0)
-            if self.book.is_here(word):
-                self.book.receive(word)
+        while self.messages:
+            message = self.messages.pop(0)
+            if self.book.is_here(message):
+                self.book.receive(message)
 
     def wait(self, given_up: Callable[[], bool] = lambda: False) -> None:
         """What a batch does before it begins."""
@@ -208,17 +208,17 @@ def test_a_subscriber_that_restarts_under_an_earlier_wall_clock_is_believed(tmp_
     producer, consumer = world.book, Machine(1.8e9, 5e5).book(world.config)
 
     def say() -> None:
-        while world.words:
-            word = world.words.pop(0)
-            (producer if producer.is_here(word) else consumer).receive(word)
+        while world.messages:
+            message = world.messages.pop(0)
+            (producer if producer.is_here(message) else consumer).receive(message)
 
     def subscribe(attempt: int) -> None:
-        consumer.send = world.words.append
+        consumer.send = world.messages.append
         consumer.attempted("read", attempt)
         consumer.subscribes(world.channel, world.reader, attempt, trusts=False)
 
     producer = world.book = FlowBook(world.config)
-    producer.send = world.words.append
+    producer.send = world.messages.append
     producer.produces(world.channel, world.store)
     subscribe(0)
     world.append(10)
@@ -237,16 +237,16 @@ def test_a_producer_asks_again_and_waits_whatever_is_done_to_the_wall_clock(tmp_
 
     def begin() -> None:
         world.book = machine.book(world.config)
-        world.book.send = world.words.append
+        world.book.send = world.messages.append
         world.book.produces(world.channel, world.store)
 
     begin()
     world.append(1)
-    world.words.clear()
+    world.messages.clear()
     machine.wall_s -= 1e6
     machine.passes(0.3)
     world.book.tick()
-    assert len(world.words) == 1  # after its patience, not after 11 days
+    assert len(world.messages) == 1  # after its patience, not after 11 days
     machine.wall_s += 2e6
     world.wait()  # nothing has been unread for a minute
     machine.passes(61)
@@ -260,11 +260,11 @@ def test_a_producer_asks_again_and_waits_whatever_is_done_to_the_wall_clock(tmp_
         world.wait()
 
 
-def test_a_word_is_for_the_fragment_that_it_names(tmp_path: Path) -> None:
+def test_a_message_is_for_the_fragment_that_it_names(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.append(1)
-    eventually(lambda: (world.book.tick(), bool(world.words))[-1])
-    request = world.words[0]
+    eventually(lambda: (world.book.tick(), bool(world.messages))[-1])
+    request = world.messages[0]
     assert world.book.is_here(request)
     assert not FlowBook(world.config).is_here(request)
 

@@ -160,7 +160,7 @@ _OF_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         changing.VersionsSeen,
         checkpoints.CheckpointCommand,
         checkpoints.CheckpointAnswered,
-        flow.RelayedWord,
+        flow.RelayedFlowMessage,
     }
 )
 _TO_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
@@ -179,7 +179,7 @@ _TO_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         changing.MayLeave,
         checkpoints.CheckpointCommand,
         checkpoints.FragmentMoved,
-        flow.RelayedWord,
+        flow.RelayedFlowMessage,
     }
 )
 _OF_MASTERS: Final[frozenset[type[Message]]] = frozenset(

@@ -59,13 +59,13 @@ from drivetrain.cluster.messages.executing import (
     PrepareFailed,
     RegisterExecutor,
 )
-from drivetrain.cluster.messages.flow import RelayedWord
+from drivetrain.cluster.messages.flow import RelayedFlowMessage
 from drivetrain.cluster.messages.following import GetThreads
 from drivetrain.core.checkpoint.transaction import Command, ParticipantEvent
 from drivetrain.core.cluster.record_limits import cut
-from drivetrain.core.flow.flow import Word
+from drivetrain.core.flow.flow import FlowMessage
 from drivetrain.runtime.error_views import error_view
-from drivetrain.spark.flow.flow_actor import FlowController, FlowWord
+from drivetrain.spark.flow.flow_actor import FlowController, FlowMessageReceived
 from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.session import lost_java
 
@@ -156,9 +156,9 @@ class Executor(GuardedActor):
                 self._report()
                 if lost_java.java_has_ended() and all(a.is_over for a in self._attempts.values()):
                     self._begin_to_end(70, "Spark has ended", drain=False)
-            case RelayedWord(epoch, word):
+            case RelayedFlowMessage(epoch, flow_message):
                 if epoch == self._launch.epoch:
-                    self._flow.tell(FlowWord(word, is_relayed=True))
+                    self._flow.tell(FlowMessageReceived(flow_message, is_relayed=True))
             case CheckpointCommand(epoch, fragment, input, command):
                 if epoch == self._launch.epoch:
                     self._work.take_command(fragment, input, command)
@@ -205,9 +205,9 @@ class Executor(GuardedActor):
             case _:
                 self.context.unhandled(message)
 
-    def _forward(self, word: Word) -> None:
+    def _forward(self, message: FlowMessage) -> None:
         """Relay a message for a fragment elsewhere: the application master knows its executor."""
-        self._app_master.tell(RelayedWord(self._launch.epoch, word), self.context.me)
+        self._app_master.tell(RelayedFlowMessage(self._launch.epoch, message), self.context.me)
 
     def _send_command(self, fragment: str, input: str, command: Command) -> None:
         """Send a checkpoint command to a fragment that does not run here. From any thread."""

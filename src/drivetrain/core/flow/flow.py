@@ -101,7 +101,7 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
     got: str
 
 
-class Word(msgspec.Struct, frozen=True, array_like=True):
+class FlowMessage(msgspec.Struct, frozen=True, array_like=True):
     """One of the three messages from one end of a channel to the other, addressed to the fragment `to`."""
 
     channel: str

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drivetrain.actor import Actor, Message
-from drivetrain.core.flow.flow import Word
+from drivetrain.core.flow.flow import FlowMessage
 from drivetrain.errors import PeerViolationError
 from drivetrain.spark.flow.flow_book import FlowBook
 
@@ -34,10 +34,10 @@ TICK_MS: Final = 100
 log = logging.getLogger(__name__)
 
 
-class FlowWord(Message, frozen=True, tag="dt.local.flow.word"):
+class FlowMessageReceived(Message, frozen=True, tag="dt.local.flow.message-received"):
     """A flow message, from an end in this process, or relayed from another."""
 
-    word: Word
+    flow_message: FlowMessage
     is_relayed: bool = False
 
 
@@ -48,32 +48,32 @@ class _Tick(Message, frozen=True, tag="dt.local.flow.tick"):
 class FlowController(Actor):
     """Serves `book`; `forward` takes messages for fragments of other processes, on the actor's loop."""
 
-    def __init__(self, book: FlowBook, forward: Callable[[Word], None]) -> None:
+    def __init__(self, book: FlowBook, forward: Callable[[FlowMessage], None]) -> None:
         self._book: Final = book
         self._forward: Final = forward
 
     def pre_start(self) -> None:
         """Subscribe to the book's messages."""
         system, me = self.context.system, self.context.me
-        self._book.send = lambda word: system.tell_threadsafe(me, FlowWord(word))
+        self._book.send = lambda message: system.tell_threadsafe(me, FlowMessageReceived(message))
         self.context.timers.start_periodic("tick", _Tick(), interval_ms=TICK_MS)
 
     async def receive(self, message: Message) -> None:
         """Handle one message."""
         match message:
-            case FlowWord(word) if self._book.is_here(word):
+            case FlowMessageReceived(flow_message) if self._book.is_here(flow_message):
                 try:
-                    await self.context.blocking(self._book.receive, word)
+                    await self.context.blocking(self._book.receive, flow_message)
                 except PeerViolationError as error:
-                    log.warning("channel %s: %s", word.channel, error)
-            case FlowWord(word, is_relayed):
+                    log.warning("channel %s: %s", flow_message.channel, error)
+            case FlowMessageReceived(flow_message, is_relayed):
                 if not is_relayed:
-                    self._forward(word)
+                    self._forward(flow_message)
             case _Tick():
                 self._book.tick()
             case _:
                 self.context.unhandled(message)
 
 
-def drop_message(word: Word) -> None:
+def drop_message(message: FlowMessage) -> None:
     """The `forward` of a process that runs all fragments: any other fragment has ended."""

@@ -37,6 +37,7 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.flow.flow import (
     UNREADABLE,
     Acknowledge,
+    FlowMessage,
     Life,
     Loss,
     ReceiverEffect,
@@ -45,7 +46,6 @@ from drivetrain.core.flow.flow import (
     SenderEffect,
     Sent,
     Window,
-    Word,
 )
 from drivetrain.core.flow.flow_receiver import FlowReceiver
 from drivetrain.core.flow.flow_sender import FlowSender
@@ -138,7 +138,7 @@ class FlowBook:
         self._started = 0
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
-        self.send: Callable[[Word], None] = _drop
+        self.send: Callable[[FlowMessage], None] = _drop
         """Sends a flow message to another fragment; called with the lock held, so it must return at once."""
 
     # -- the producer's end --------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class FlowBook:
 
     # -- flow messages -------------------------------------------------------------------------------
 
-    def is_here(self, message: Word) -> bool:
+    def is_here(self, message: FlowMessage) -> bool:
         """Whether the message is for a fragment of this process."""
         with self._news:
             producing, subscribing = (
@@ -335,7 +335,7 @@ class FlowBook:
                 return producing is not None and producing.channel.producer_fragment == message.to
             return subscribing is not None and subscribing.channel.consumer_fragment == message.to
 
-    def receive(self, message: Word) -> None:
+    def receive(self, message: FlowMessage) -> None:
         """Handle a message from the other end of a channel. Raises PeerViolationError if it is impossible."""
         with self._news:
             producing, subscribing = (
@@ -378,17 +378,17 @@ class FlowBook:
         for effect in effects:
             to = end.channel.consumer_fragment
             if isinstance(effect, Request):
-                self.send(Word(end.channel.id, to, request=effect.request))
+                self.send(FlowMessage(end.channel.id, to, request=effect.request))
             else:
-                self.send(Word(end.channel.id, to, loss=effect.loss))
+                self.send(FlowMessage(end.channel.id, to, loss=effect.loss))
 
     def _answer(self, end: _Subscribing, effects: list[ReceiverEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Acknowledge):
-                self.send(Word(end.channel.id, end.channel.producer_fragment, ack=effect.ack))
+                self.send(FlowMessage(end.channel.id, end.channel.producer_fragment, ack=effect.ack))
             elif isinstance(effect, ReportLoss):
                 end.losses.append(effect.loss)
 
 
-def _drop(message: Word) -> None:
+def _drop(message: FlowMessage) -> None:
     """Until `send` is set, messages are lost; the protocol repeats them."""

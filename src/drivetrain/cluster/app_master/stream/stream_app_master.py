@@ -51,7 +51,7 @@ from drivetrain.cluster.messages.changing import (
     ScaleFragment,
 )
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
-from drivetrain.cluster.messages.flow import RelayedWord
+from drivetrain.cluster.messages.flow import RelayedFlowMessage
 from drivetrain.cluster.messages.following import ErrorView, GetThreads, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
 from drivetrain.config.catalog import application as keys
@@ -207,9 +207,9 @@ class StreamAppMaster(ApplicationMaster):
                 self._wait_clock()
             case GetThreads():
                 ask_for_stacks(self, message)
-            case RelayedWord(epoch, word):
+            case RelayedFlowMessage(epoch, flow_message):
                 if epoch == self.setup.epoch:
-                    self._relay(word.to, message)
+                    self._relay(flow_message.to, message)
             case _:
                 self._received_of_parts(message)
 
