@@ -22,7 +22,6 @@ import inspect
 import os
 import re
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from importlib.machinery import SourceFileLoader
@@ -32,6 +31,7 @@ from typing import ClassVar, Final
 
 from drivetrain.api import Application
 from drivetrain.api.settings import given_settings
+from drivetrain.code.installed_code import is_installed
 from drivetrain.config import did_you_mean, split_sets
 from drivetrain.errors import DrivetrainError, UserError
 
@@ -276,23 +276,16 @@ def user_traceback(error: BaseException) -> str:
         [
             frame
             for frame in traceback.extract_tb(_first_user_frame(error.__traceback__))
-            if _is_users(frame.filename)
+            if not is_installed(frame.filename)
         ]
     )
     return "".join(shown.format()).rstrip()
 
 
 def _first_user_frame(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and not _is_users(trace.tb_frame.f_code.co_filename):
+    while trace is not None and is_installed(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
-
-
-def _is_users(filename: str) -> bool:
-    ours = str(Path(__file__).resolve().parent.parent)
-    paths = sysconfig.get_paths()
-    others = (ours, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], "<frozen")
-    return not filename.startswith(others)
 
 
 def require_same(application: Application, file: str, name: str, settings: Mapping[str, str]) -> None:

@@ -26,18 +26,14 @@ import hashlib
 import importlib.machinery
 import inspect
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
+
+from drivetrain.code.installed_code import is_installed
 
 _DIGITS: Final = 16
 _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
-_OURS: Final = str(Path(__file__).resolve().parents[1])
-_INSTALLED: Final = tuple(
-    str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)
 _EXTENSIONS: Final = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _GENERATED: Final = "<string>"
 """The file name in the code of methods that `dataclass` generates."""
@@ -186,5 +182,4 @@ def _is_users(module: str | None) -> bool:
     file = getattr(sys.modules.get(module or ""), "__file__", None)
     if file is None:
         return module == "__main__"
-    path = str(Path(file).resolve())
-    return not path.startswith((_OURS, *_INSTALLED)) and not path.endswith(_EXTENSIONS)
+    return not is_installed(file) and not file.endswith(_EXTENSIONS)

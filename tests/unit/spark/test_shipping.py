@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 
 from drivetrain.api import Application, Monoid, partitioners, sinks, sources
 from drivetrain.api.application import Processor
+from drivetrain.code import installed_code
 from drivetrain.spark.prepare.code_shipping import ship
 
 MAIN = """
@@ -142,5 +143,6 @@ def test_what_is_installed_built_in_or_ours_is_sent_by_name() -> None:
 def test_a_directory_whose_name_only_begins_like_ours_is_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: ModuleType
 ) -> None:
-    monkeypatch.setattr("drivetrain.spark.prepare.code_shipping._OWN", str(tmp_path)[:-1])
+    places = (*installed_code._places(), f"{str(tmp_path)[:-1]}/")
+    monkeypatch.setattr(installed_code, "_places", lambda: places)
     assert user.__name__ in ship(application(lambda s: s.map(user.louder)).graph())

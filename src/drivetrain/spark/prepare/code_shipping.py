@@ -11,22 +11,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
-import sysconfig
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
 
 from drivetrain.api.graph import Graph
+from drivetrain.code.installed_code import is_installed
 from drivetrain.errors import GraphError
-
-_INSTALLED = tuple(
-    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib")}
-)
-_OWN = str(Path(__file__).resolve().parent.parent.parent)
 
 
 def ship(graph: Graph) -> list[str]:
@@ -93,5 +86,4 @@ def _is_users(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if file is None or module.__name__ == "__main__":
         return False  # built in; and the contents of __main__ are sent by value anyway
-    path = str(Path(file).resolve())
-    return not path.startswith(tuple(f"{place}{os.sep}" for place in (*_INSTALLED, _OWN)))
+    return not is_installed(file)
