@@ -26,7 +26,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 from typing import ClassVar, Final
 
 from drivetrain.api import Application
@@ -273,19 +273,9 @@ def user_traceback(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
     shown.__cause__ = shown.__context__ = None
     shown.stack = traceback.StackSummary.from_list(
-        [
-            frame
-            for frame in traceback.extract_tb(_first_user_frame(error.__traceback__))
-            if not is_installed(frame.filename)
-        ]
+        [frame for frame in traceback.extract_tb(error.__traceback__) if not is_installed(frame.filename)]
     )
     return "".join(shown.format()).rstrip()
-
-
-def _first_user_frame(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and is_installed(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    return trace
 
 
 def require_same(application: Application, file: str, name: str, settings: Mapping[str, str]) -> None:
