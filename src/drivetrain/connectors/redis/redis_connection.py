@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from drivetrain.errors import (
     OutputError,
     UnavailableError,
 )
+from drivetrain.runtime.growing_pauses import GrowingPauses
 
 log = logging.getLogger("drivetrain.redis")
 
@@ -137,17 +137,16 @@ class RedisServer:
 
     def retried(self, work: Callable[[Any], Work]) -> Work:
         """The result of `work`, which is repeated while the server is away."""
-        until_s = time.monotonic() + self._sink.timeout_ms / 1000
-        pause_s = _FIRST_PAUSE_S
+        for_s = self._sink.timeout_ms / 1000
+        pauses = GrowingPauses(for_s, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         while True:
             try:
                 return self.asked(work)
             except UnavailableError as error:
-                if time.monotonic() + pause_s > until_s:
+                if pauses.are_over:
                     raise
                 log.warning("%s; trying again", error.what if error.got is None else error.got)
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pauses.wait()
 
     def meaning(self, error: Exception) -> DrivetrainError | None:
         """The user's error for one of the client or the server; None for any other error."""

@@ -26,7 +26,6 @@ Called by the SQL sinks.
 from __future__ import annotations
 
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -38,6 +37,7 @@ import pyarrow as pa
 from drivetrain.api.sql_sink import MARKS
 from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable
 from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.growing_pauses import GrowingPauses
 
 log = logging.getLogger("drivetrain.sql")
 
@@ -235,8 +235,7 @@ class SqlDatabase(ABC):
 
         Raises `OutputError`, `DiskFullError`, or `UnavailableError` after the timeout.
         """
-        until_s = time.monotonic() + self.timeout_ms / 1000
-        pause_s = _FIRST_PAUSE_S
+        pauses = GrowingPauses(self.timeout_ms / 1000, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         while True:
             try:
                 with self.transaction(application) as session:
@@ -245,11 +244,10 @@ class SqlDatabase(ABC):
                 meant = self.meaning(error)
                 if meant is None:
                     raise
-                if type(meant) is not UnavailableError or time.monotonic() + pause_s > until_s:
+                if type(meant) is not UnavailableError or pauses.are_over:
                     raise meant from None
                 log.warning("%s; trying again", meant.what if meant.got is None else meant.got)
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pauses.wait()
 
     def looked(self, work: Callable[[SqlSession], Work]) -> Work | None:
         """The result of `work`, which only reads; None without a database. Raises like `transacted`."""

@@ -6,11 +6,11 @@ Called by the sinks of tables and by compactions.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from drivetrain.connectors.tables.table_target import ConflictError, TableTarget
+from drivetrain.runtime.growing_pauses import GrowingPauses
 
 log = logging.getLogger("drivetrain.tables")
 
@@ -25,14 +25,12 @@ def repeated(work: Callable[[], Result], target: TableTarget, timeout_ms: int, c
 
     Raises `UnavailableError` afterwards, which names the `change`: "the batch".
     """
-    until_s = time.monotonic() + timeout_ms / 1000
-    pause_s = _FIRST_PAUSE_S
+    pauses = GrowingPauses(timeout_ms / 1000, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
     while True:
         try:
             return work()
         except ConflictError as error:
-            if time.monotonic() + pause_s > until_s:
+            if pauses.are_over:
                 raise target.busy(error, change) from error
             log.info("%s: %s; looking again", target.where, error)
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        pauses.wait()

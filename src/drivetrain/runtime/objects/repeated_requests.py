@@ -5,9 +5,10 @@ Called by `obstore_store` and `hdfs_store`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final, TypeVar
+
+from drivetrain.runtime.growing_pauses import GrowingPauses
 
 T = TypeVar("T")
 
@@ -27,16 +28,14 @@ def answered(
     `final` returns the error to raise at once instead of one of them, or None to try again; `unavailable` the
     one to raise in the end.
     """
-    give_up_s = time.monotonic() + retry_s
-    wait_s = _FIRST_WAIT_S
+    pauses = GrowingPauses(retry_s, first_s=_FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
     while True:
         try:
             return request()
         except kinds as error:
             raised = final(error)
-            if raised is None and time.monotonic() + wait_s > give_up_s:
+            if raised is None and pauses.are_over:
                 raised = unavailable(error)
             if raised is not None:
                 raise raised from error
-        time.sleep(wait_s)
-        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        pauses.wait()
