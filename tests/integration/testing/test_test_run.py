@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from drivetrain import (
     windows,
 )
 from drivetrain.errors import InputError, OperatorError, UnavailableError, UserError
+from drivetrain.spark.batch.spark_engine import SparkQuery
 from drivetrain.testing import TestRun, run_app
 
 if TYPE_CHECKING:
@@ -117,15 +119,31 @@ def test_what_does_not_fit_is_an_error_where_it_is_sent() -> None:
             run.emitted("hourly", "totl")
 
 
-def test_an_error_of_the_applications_function_has_its_traceback() -> None:
+def halves() -> Application:
     def halved(amount: int) -> int:
         return 10 // amount
 
     app = Application("halves")
     orders_of(app).with_columns(step="halves", half=halved).sink(sinks.none())
-    with TestRun(app) as run, pytest.raises(OperatorError, match="ZeroDivisionError") as caught:
+    return app
+
+
+def test_an_error_of_the_applications_function_has_its_traceback() -> None:
+    with TestRun(halves()) as run, pytest.raises(OperatorError, match="ZeroDivisionError") as caught:
         run.send("orders", [("2026-01-01T00:10", "tea", 0)])
     assert "return 10 // amount" in "".join(caught.value.__notes__)
+
+
+def test_a_query_that_takes_its_time_to_end_still_has_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_end = SparkQuery._wait_for_end
+
+    def wait_longer(query: SparkQuery) -> None:
+        wait_for_end(query)
+        time.sleep(1)
+
+    monkeypatch.setattr(SparkQuery, "_wait_for_end", wait_longer)
+    with TestRun(halves()) as run, pytest.raises(OperatorError, match="ZeroDivisionError"):
+        run.send("orders", [("2026-01-01T00:10", "tea", 0)])
 
 
 def test_dead_letters_are_seen() -> None:

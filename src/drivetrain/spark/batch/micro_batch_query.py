@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -52,6 +52,8 @@ from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark
 REPORT_S = 2.0
 HELD_S = 0.01
 """How often a batch that may not begin yet checks whether it may."""
+ENDING_S = 0.02
+"""How often a wait for the end of a failed query checks whether it has ended."""
 
 
 class MicroBatchQuery(FragmentQuery):
@@ -259,14 +261,17 @@ class MicroBatchQuery(FragmentQuery):
         return Keep(config[run_keys.KEEP_LETTERS_BYTES], config[run_keys.KEEP_LETTERS_AGE])
 
     def wait_processed(self) -> None:
-        """Wait until Spark has processed all that the inputs hold now; a query that fails ends the wait.
+        """Wait until Spark has processed all that the inputs hold now, or until a query that fails has ended.
 
         Called in a thread of its own, while another polls.
         """
         query = None if self._query is None else self._query.of_spark
         if query is not None:
-            with suppress(StreamingQueryException):  # `failure` has the error in the user's terms
+            try:
                 query.processAllAvailable()
+            except StreamingQueryException:  # `failure` has it in the user's terms, once the query has ended
+                while self.active:
+                    time.sleep(ENDING_S)
 
     # -- the end -------------------------------------------------------------------------------------
 
