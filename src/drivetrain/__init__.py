@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from drivetrain.api import (
     Application,
-    At,
     Column,
     F,
     Grouped,
@@ -15,6 +14,7 @@ from drivetrain.api import (
     ListState,
     MapState,
     Monoid,
+    NamedOutput,
     PersistentTask,
     Processor,
     State,
@@ -22,7 +22,7 @@ from drivetrain.api import (
     Table,
     Task,
     TaskContext,
-    To,
+    TimestampedValue,
     ValueState,
     accumulator,
     agg,
@@ -50,7 +50,6 @@ __version__ = VERSION
 
 __all__ = [
     "Application",
-    "At",
     "Column",
     "F",
     "Grouped",
@@ -58,6 +57,7 @@ __all__ = [
     "ListState",
     "MapState",
     "Monoid",
+    "NamedOutput",
     "PersistentTask",
     "Processor",
     "RunResult",
@@ -68,7 +68,7 @@ __all__ = [
     "Table",
     "Task",
     "TaskContext",
-    "To",
+    "TimestampedValue",
     "ValueState",
     "Window",
     "accumulator",

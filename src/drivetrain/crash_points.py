@@ -3,14 +3,14 @@
 Problem: an effect that happens twice, or never, when a process dies between two effects is found by dying
 exactly there, not by killing processes at random moments.
 
-Design: production code calls `reached(point)` between two durable effects. It does nothing unless a test has
-armed the points: in this process with a handler that raises (`armed`), or in a process that it starts, by an
-environment variable: `DRIVETRAIN_CRASH_AT="after-entry:3"` kills that process with SIGKILL when it reaches
+Design: production code calls `maybe_crash(point)` between two durable effects. It does nothing unless a test
+has armed the points: in this process with a handler that raises (`armed`), or in a process that it starts, by
+an environment variable: `DRIVETRAIN_CRASH_AT="after-entry:3"` kills that process with SIGKILL when it reaches
 the point for the third time.
 
 Invariants:
 
-1. Without a test, `reached` does nothing and cannot fail.
+1. Without a test, `maybe_crash` does nothing and cannot fail.
 2. A process whose variable does not name a point and a count does not start: a test that kills no process
    proves nothing.
 
@@ -103,7 +103,7 @@ Handler: TypeAlias = Callable[[CrashPoint], None]
 _handler: Handler | None = None
 
 
-def reached(point: CrashPoint) -> None:
+def maybe_crash(point: CrashPoint) -> None:
     """Report that this point has been reached: nothing happens unless a test has armed it."""
     if _handler is not None:
         _handler(point)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from drivetrain import crash_points
-from drivetrain.crash_points import VARIABLE, CrashPoint, armed, killer, reached
+from drivetrain.crash_points import VARIABLE, CrashPoint, armed, killer, maybe_crash
 
 SOURCE = Path(crash_points.__file__).parent
 
 
 def test_nothing_happens_at_a_point_that_no_test_has_armed() -> None:
-    reached(CrashPoint.BEFORE_ENTRY)
+    maybe_crash(CrashPoint.BEFORE_ENTRY)
 
 
 def test_an_armed_point_may_raise_and_is_disarmed_at_the_end() -> None:
@@ -23,8 +23,8 @@ def test_an_armed_point_may_raise_and_is_disarmed_at_the_end() -> None:
         raise RuntimeError(point)
 
     with armed(crash), pytest.raises(RuntimeError, match="after-sink"):
-        reached(CrashPoint.AFTER_SINK)
-    reached(CrashPoint.AFTER_SINK)
+        maybe_crash(CrashPoint.AFTER_SINK)
+    maybe_crash(CrashPoint.AFTER_SINK)
 
 
 def test_a_process_is_killed_when_it_comes_to_its_point_for_the_time_that_was_said() -> None:

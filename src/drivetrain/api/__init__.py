@@ -17,11 +17,10 @@ from drivetrain.api.processor import Processor
 from drivetrain.api.spark_functions import F
 from drivetrain.api.stream import Stream
 from drivetrain.api.table import Table
-from drivetrain.api.task import At, Task, TaskContext, To
+from drivetrain.api.task import NamedOutput, Task, TaskContext, TimestampedValue
 
 __all__ = [
     "Application",
-    "At",
     "Column",
     "F",
     "Grouped",
@@ -29,6 +28,7 @@ __all__ = [
     "ListState",
     "MapState",
     "Monoid",
+    "NamedOutput",
     "PersistentTask",
     "Processor",
     "State",
@@ -36,7 +36,7 @@ __all__ = [
     "Table",
     "Task",
     "TaskContext",
-    "To",
+    "TimestampedValue",
     "ValueState",
     "accumulator",
     "agg",

@@ -21,11 +21,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from drivetrain.api.durations import milliseconds
+from drivetrain.api.foreign_operator_names import APPLICATION_WORDS
 from drivetrain.api.graph import Delivery, Graph, Latency, Node
 from drivetrain.api.location import Location, caller
-from drivetrain.api.operations import Late, Read, Union
+from drivetrain.api.operations import LateMessages, Read, Union
 from drivetrain.api.operations import Table as TableOperation
-from drivetrain.api.other_words import APPLICATION_WORDS
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.api.processor import Processor, name_of_processor, operation_of, require_source
 from drivetrain.api.settings import REQUIRED, Setting, declare
@@ -277,7 +277,7 @@ class Application:
         """
         nodes = {**self._nodes, **self._connected()}
         for id, node in list(nodes.items()):
-            if isinstance(node.operation, Late):
+            if isinstance(node.operation, LateMessages):
                 nodes[id] = dataclasses.replace(node, inputs=nodes[node.operation.of].inputs)
         graph = Graph(self.name, nodes, self.latency, self.delivery)
         if not unfinished:

@@ -2,7 +2,7 @@
 
 Columns are given as names, SQL text, recorded columns or Python functions.
 
-Called by `stream`, `passing_operators` and `grouped`.
+Called by `stream`, `passthrough_operators` and `grouped`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drivetrain.api.columns import Column, col, expr, require_free_names
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, name_of
 from drivetrain.api.location import caller
-from drivetrain.api.one_message import require_of_one_message
+from drivetrain.api.multi_message_columns import require_of_one_message
 from drivetrain.api.operations import EventTime, Function
 from drivetrain.errors import GraphError
 

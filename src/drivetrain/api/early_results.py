@@ -11,14 +11,14 @@ from typing import Final
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph import Node
 from drivetrain.api.location import caller
-from drivetrain.api.operations import Aggregate, Early, Late
+from drivetrain.api.operations import Aggregate, EarlyResults, LateMessages
 from drivetrain.errors import GraphError
 
 LEAST_MS: Final = 100
 """Batches take about this long anyway."""
 
 
-def early(node: Node, every: str | None = None) -> Early:
+def early(node: Node, every: str | None = None) -> EarlyResults:
     """The early results of a processor, after each batch or in each interval `every`.
 
     Raises `GraphError` for a processor that has none, and for a short interval.
@@ -55,10 +55,10 @@ def early(node: Node, every: str | None = None) -> Early:
             got=f"{operation.window}: a message may merge two sessions, whose results would both be wrong",
         )
     window = dataclasses.replace(operation.window, allowed_lateness_ms=0, emission="discarding")
-    return Early(dataclasses.replace(operation, window=window), every_ms)
+    return EarlyResults(dataclasses.replace(operation, window=window), every_ms)
 
 
-def late(node: Node) -> Late:
+def late(node: Node) -> LateMessages:
     """The late messages of a window; raises `GraphError` for a processor that has none."""
     if node.operation.grouping_window is None:
         raise GraphError(
@@ -66,4 +66,4 @@ def late(node: Node) -> Late:
             where=f"{node.id} ({caller()})",
             remedy="use .late of the stream that an aggregation of .window(...) returned",
         )
-    return Late(node.id)
+    return LateMessages(node.id)

@@ -30,7 +30,7 @@ _COMPRESSIONS = {
 
 
 @dataclass(frozen=True)
-class Roll:
+class RollingPolicy:
     """A file is closed when it reaches `size_bytes`, or when its oldest message has waited for `age_ms`."""
 
     size_bytes: int = 128 * 2**20
@@ -56,7 +56,7 @@ class FileSink:
     header: bool = True
     compression: str | None = None
     together: str | None = None
-    roll: Roll | None = None
+    roll: RollingPolicy | None = None
     partition_by: tuple[str, ...] = ()
     guarantee: ClassVar[Literal["exactly once"]] = "exactly once"
 
@@ -128,7 +128,7 @@ def files(
     >>> files("out/", format="csv").format
     'csv'
     >>> files("out/", roll="64 MiB").roll
-    Roll(size_bytes=67108864, age_ms=600000)
+    RollingPolicy(size_bytes=67108864, age_ms=600000)
     >>> files("out/", partition_by="country").partition_by
     ('country',)
     """
@@ -143,7 +143,7 @@ def files(
     )
 
 
-def _rolls(roll: str | tuple[str, str]) -> Roll:
+def _rolls(roll: str | tuple[str, str]) -> RollingPolicy:
     """The limits of a file: a size, a duration, or both."""
     given: dict[str, int] = {}
     limits = (roll,) if isinstance(roll, str) else tuple(roll)
@@ -159,7 +159,7 @@ def _rolls(roll: str | tuple[str, str]) -> Roll:
             got=repr(roll),
             remedy="write a number and its unit",
         )
-    return Roll(**given)
+    return RollingPolicy(**given)
 
 
 def parquet(

@@ -24,14 +24,14 @@ class GraphBuilder(Protocol):
         """Request a channel after a processor."""
 
 
-class PartOfGraph(Protocol):
+class GraphElement(Protocol):
     """A stream or a table."""
 
     _app: GraphBuilder
     id: str
 
 
-def require_of(app: GraphBuilder, *parts: PartOfGraph) -> None:
+def require_of(app: GraphBuilder, *parts: GraphElement) -> None:
     """Raise `GraphError` if one of these is not a stream or a table, or belongs to another application."""
     for part in parts:
         if not hasattr(part, "_app"):

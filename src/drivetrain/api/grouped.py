@@ -10,6 +10,7 @@ from drivetrain.api.column_arguments import as_column, require_keywords
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.folds import FoldMonoid, ReduceMonoid
+from drivetrain.api.foreign_operator_names import GROUPED_WORDS
 from drivetrain.api.functions import name_of, output_type
 from drivetrain.api.location import caller
 from drivetrain.api.monoids import Aggregation, Monoid
@@ -23,7 +24,6 @@ from drivetrain.api.operations import (
     Top,
     Without,
 )
-from drivetrain.api.other_words import GROUPED_WORDS
 from drivetrain.api.patterns import require_pattern
 from drivetrain.api.spelling import other_word
 from drivetrain.api.types import MessageType

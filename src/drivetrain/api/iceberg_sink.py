@@ -17,7 +17,7 @@ from drivetrain.api.durations import milliseconds
 from drivetrain.api.names import names_of
 from drivetrain.api.partition_names import partition_name
 from drivetrain.api.table_declaration import TableMode, TableOnFresh, TableSink
-from drivetrain.config.references import HOW, is_written_out
+from drivetrain.config.references import HOW, is_literal_secret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class IcebergSink(TableSink):
         if not self.catalog:
             raise self._wrong("a catalog needs a name", 'catalog="lake", for example')
         for name, text in self.options:
-            if is_written_out(name, text):
+            if is_literal_secret(name, text):
                 raise self._wrong(f"{name} has a secret in it: {HOW}", "a reference")
         for declared in self.partition_by:
             try:

@@ -46,7 +46,7 @@ _OURS = ("bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.comm
 
 
 @dataclass(frozen=True)
-class Place:
+class TopicPosition:
     """A place in topics: `word`, or the time `ms`, or `offsets` (topic, partition, offset).
 
     The topic of an offset may be "", which means the source's only topic.
@@ -64,8 +64,8 @@ class Kafka:
     bootstrap: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    start: Place = Place(word="earliest")
-    end: Place | None = None
+    start: TopicPosition = TopicPosition(word="earliest")
+    end: TopicPosition | None = None
     format: KafkaFormat = "text"
     schema: object = None
     columns: tuple[KafkaColumn, ...] = ()
@@ -219,7 +219,7 @@ def kafka(
     )
 
 
-def place(given: KafkaPlace, name: str) -> Place:
+def place(given: KafkaPlace, name: str) -> TopicPosition:
     """The place that the value of the argument `name` denotes; raises `GraphError` for any other value.
 
     >>> place("1970-01-01T00:00:01Z", "start").ms
@@ -228,9 +228,9 @@ def place(given: KafkaPlace, name: str) -> Place:
     (('', 0, 5),)
     """
     if given in ("earliest", "latest"):
-        return Place(word=given)  # type: ignore[arg-type]  # just compared
+        return TopicPosition(word=given)  # type: ignore[arg-type]  # just compared
     if isinstance(given, Mapping):
-        return Place(offsets=_offsets(given, name))
+        return TopicPosition(offsets=_offsets(given, name))
     time: dt.datetime | None = None
     if isinstance(given, dt.datetime):
         time = given
@@ -246,7 +246,7 @@ def place(given: KafkaPlace, name: str) -> Place:
             '"earliest", "latest", a time such as "2024-01-01T00:00:00Z", or offsets by partition',
             repr(given),
         )
-    return Place(ms=round(time.timestamp() * 1000))
+    return TopicPosition(ms=round(time.timestamp() * 1000))
 
 
 def _offsets(given: Offsets, name: str) -> tuple[tuple[str, int, int], ...]:

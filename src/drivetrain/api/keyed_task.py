@@ -51,7 +51,7 @@ RUNNING: Final = "__running_keys"
 """The attribute of an instance in which its runner puts the states of a key."""
 
 
-class Value(Protocol[V]):
+class KeyedValue(Protocol[V]):
     """A value of the current key."""
 
     @overload
@@ -71,7 +71,7 @@ class Value(Protocol[V]):
         ...
 
 
-class Values(Protocol[V]):
+class KeyedList(Protocol[V]):
     """A list of the current key, in the order in which values were appended."""
 
     def append(self, value: V) -> None:
@@ -90,7 +90,7 @@ class Values(Protocol[V]):
     def __len__(self) -> int: ...
 
 
-class Mapped(Protocol[K, V]):
+class KeyedMap(Protocol[K, V]):
     """A mapping of the current key."""
 
     @overload
@@ -117,7 +117,7 @@ class Mapped(Protocol[K, V]):
     def __len__(self) -> int: ...
 
 
-class _Declared:
+class _StateDeclaration:
     """A state of a keyed Task, as a class attribute; on an instance, it is the state of the current key."""
 
     kind: ClassVar[Literal["value", "list", "map"]]
@@ -150,7 +150,7 @@ class _Declared:
         return running.states_by_name[self.name]
 
 
-class ValueState(_Declared, Generic[V]):
+class ValueState(_StateDeclaration, Generic[V]):
     """One value for each key. With `ttl`, it expires that long after it was written, in event time.
 
     Raises `GraphError` for a type that cannot be kept: use those that columns can have, and dataclasses.
@@ -167,15 +167,15 @@ class ValueState(_Declared, Generic[V]):
     @overload
     def __get__(self, task: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, task: Task[Any, Any], owner: type) -> Value[V]: ...
-    def __get__(self, task: Task[Any, Any] | None, owner: type) -> Self | Value[V]:
+    def __get__(self, task: Task[Any, Any], owner: type) -> KeyedValue[V]: ...
+    def __get__(self, task: Task[Any, Any] | None, owner: type) -> Self | KeyedValue[V]:
         if task is None:
             return self
-        found: Value[V] = self._of(task)
+        found: KeyedValue[V] = self._of(task)
         return found
 
 
-class ListState(_Declared, Generic[V]):
+class ListState(_StateDeclaration, Generic[V]):
     """A list for each key. With `ttl`, each value expires that long after it was appended, in event time.
 
     >>> print(ListState(str))
@@ -190,15 +190,15 @@ class ListState(_Declared, Generic[V]):
     @overload
     def __get__(self, task: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, task: Task[Any, Any], owner: type) -> Values[V]: ...
-    def __get__(self, task: Task[Any, Any] | None, owner: type) -> Self | Values[V]:
+    def __get__(self, task: Task[Any, Any], owner: type) -> KeyedList[V]: ...
+    def __get__(self, task: Task[Any, Any] | None, owner: type) -> Self | KeyedList[V]:
         if task is None:
             return self
-        found: Values[V] = self._of(task)
+        found: KeyedList[V] = self._of(task)
         return found
 
 
-class MapState(_Declared, Generic[K, V]):
+class MapState(_StateDeclaration, Generic[K, V]):
     """A mapping for each key. With `ttl`, each entry expires that long after it was written, in event time.
 
     >>> print(MapState(str, int, ttl="30 d"))
@@ -213,11 +213,11 @@ class MapState(_Declared, Generic[K, V]):
     @overload
     def __get__(self, task: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, task: Task[Any, Any], owner: type) -> Mapped[K, V]: ...
-    def __get__(self, task: Task[Any, Any] | None, owner: type) -> Self | Mapped[K, V]:
+    def __get__(self, task: Task[Any, Any], owner: type) -> KeyedMap[K, V]: ...
+    def __get__(self, task: Task[Any, Any] | None, owner: type) -> Self | KeyedMap[K, V]:
         if task is None:
             return self
-        found: Mapped[K, V] = self._of(task)
+        found: KeyedMap[K, V] = self._of(task)
         return found
 
 
@@ -278,10 +278,10 @@ class KeyedTask(Task[In, Out], Generic[In, Out]):
 
 
 @dataclass(frozen=True)
-class Keyed:
+class KeyedDeclaration:
     """A keyed Task in the graph: its states, and the columns of its key, if any."""
 
-    states: tuple[_Declared, ...]
+    states: tuple[_StateDeclaration, ...]
     keys: tuple[str, ...]
     in_order: bool
     version: int = 1
@@ -303,10 +303,13 @@ class Keyed:
         return f"{self.states_text} {self.rules_text}{version}"
 
 
-def keyed(kind: type[KeyedTask[Any, Any]]) -> Keyed:
+def keyed(kind: type[KeyedTask[Any, Any]]) -> KeyedDeclaration:
     """The declaration of a keyed Task; raises `GraphError` when it is incomplete."""
     found = {
-        n: v for base in reversed(kind.__mro__) for n, v in vars(base).items() if isinstance(v, _Declared)
+        n: v
+        for base in reversed(kind.__mro__)
+        for n, v in vars(base).items()
+        if isinstance(v, _StateDeclaration)
     }
     if not found:
         raise GraphError(
@@ -322,7 +325,7 @@ def keyed(kind: type[KeyedTask[Any, Any]]) -> Keyed:
                 got=hook,
             )
     migrate = migration(kind, KeyedTask)
-    return Keyed(tuple(found.values()), key_columns(kind), kind.in_order, kind.version, migrate)
+    return KeyedDeclaration(tuple(found.values()), key_columns(kind), kind.in_order, kind.version, migrate)
 
 
 def hooks_of(kind: type[KeyedTask[Any, Any]]) -> list[Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drivetrain.api.columns import Column, col, expr, lit
-from drivetrain.api.other_words import AGGREGATION_WORDS
+from drivetrain.api.foreign_operator_names import AGGREGATION_WORDS
 from drivetrain.api.spark_functions import F
 from drivetrain.api.spelling import names_of_module
 

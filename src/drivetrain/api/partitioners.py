@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from drivetrain.api.other_words import PARTITIONER_WORDS
+from drivetrain.api.foreign_operator_names import PARTITIONER_WORDS
 from drivetrain.api.spelling import names_of_module
 
 __all__ = [

@@ -166,7 +166,7 @@ RUNNING = "__running_state"
 
 
 @dataclass(frozen=True)
-class Persistent:
+class PersistentDeclaration:
     """A persistent Task in the graph: its state, and the columns of its key, if any."""
 
     state: State
@@ -250,7 +250,7 @@ def merges_only(kind: type) -> bool:
     return kind.on_next is PersistentTask.on_next  # type: ignore[attr-defined]
 
 
-def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
+def persistence(kind: type[PersistentTask[Any, Any]]) -> PersistentDeclaration:
     """The declaration of a persistent Task; raises `GraphError` when it is incomplete."""
     state = getattr(kind, "state", None)
     if not isinstance(state, State):
@@ -266,7 +266,7 @@ def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
             got="on_change",
         )
     keys = key_columns(kind)
-    return Persistent(state, keys, kind.version, migration(kind, PersistentTask))
+    return PersistentDeclaration(state, keys, kind.version, migration(kind, PersistentTask))
 
 
 def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:

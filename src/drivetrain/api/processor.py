@@ -12,8 +12,8 @@ from typing import Any
 from drivetrain.api.location import Location, caller
 from drivetrain.api.operations import Read, Write
 from drivetrain.api.partitioners import Partitioner, shuffle
-from drivetrain.api.processes import process
 from drivetrain.api.task import Task
+from drivetrain.api.task_operation import process
 from drivetrain.errors import GraphError
 
 

@@ -35,19 +35,19 @@ from drivetrain.api.custom_sink import Guarantee as Guarantee
 from drivetrain.api.delta_sink import DeltaSink as DeltaSink
 from drivetrain.api.delta_sink import delta as delta  # re-exported with the functions of this module
 from drivetrain.api.file_sinks import FileSink as FileSink
-from drivetrain.api.file_sinks import Roll as Roll
+from drivetrain.api.file_sinks import RollingPolicy as RollingPolicy
 from drivetrain.api.file_sinks import csv as csv
 from drivetrain.api.file_sinks import files as files
 from drivetrain.api.file_sinks import json as json
 from drivetrain.api.file_sinks import parquet as parquet
 from drivetrain.api.file_sinks import text as text
+from drivetrain.api.foreign_operator_names import SINK_WORDS
 from drivetrain.api.iceberg_sink import IcebergSink as IcebergSink
 from drivetrain.api.iceberg_sink import iceberg as iceberg
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka
 from drivetrain.api.mysql_sink import MysqlSink as MysqlSink
 from drivetrain.api.mysql_sink import mysql as mysql
-from drivetrain.api.other_words import SINK_WORDS
 from drivetrain.api.redis_sink import RedisSink as RedisSink
 from drivetrain.api.redis_sink import redis as redis
 from drivetrain.api.spelling import names_of_module
@@ -70,7 +70,7 @@ __all__ = [
     "NullSink",
     "PostgresqlSink",
     "RedisSink",
-    "Roll",
+    "RollingPolicy",
     "Sink",
     "SqlSink",
     "SqliteSink",

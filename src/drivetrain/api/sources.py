@@ -46,11 +46,11 @@ from drivetrain.api.file_sources import (
     parquet,
     text,
 )
+from drivetrain.api.foreign_operator_names import SOURCE_WORDS
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users write sources.kafka
 from drivetrain.api.mqtt_source import Mqtt
 from drivetrain.api.mqtt_source import mqtt as mqtt  # users write sources.mqtt
-from drivetrain.api.other_words import SOURCE_WORDS
 from drivetrain.api.spelling import names_of_module
 from drivetrain.api.types import schema_of
 from drivetrain.errors import GraphError

@@ -22,7 +22,7 @@ from drivetrain.api.functions import calls_of, function, named_after
 from drivetrain.api.graph_builder import require_of
 from drivetrain.api.grouped import Grouped
 from drivetrain.api.location import caller
-from drivetrain.api.one_message import require_no_window
+from drivetrain.api.multi_message_columns import require_no_window
 from drivetrain.api.operations import (
     AsyncMap,
     Drop,
@@ -37,11 +37,11 @@ from drivetrain.api.operations import (
     Select,
 )
 from drivetrain.api.partitioners import Partitioner, shuffle
-from drivetrain.api.passing_operators import PassingOperators
-from drivetrain.api.processes import no_output, process, require_no_key
+from drivetrain.api.passthrough_operators import PassThroughOperators
 from drivetrain.api.statements import sql
 from drivetrain.api.table import Table, join, join_as_of, union
 from drivetrain.api.task import Task
+from drivetrain.api.task_operation import no_output, process, require_no_key
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Stream(PassingOperators[T], Generic[T]):
+class Stream(PassThroughOperators[T], Generic[T]):
     """The messages that one processor emits; returned by `Application.read` and by operators.
 
     >>> sales.filter("price > 5").map(lambda sale: sale.item, returns=str)
@@ -318,7 +318,7 @@ class Stream(PassingOperators[T], Generic[T]):
         return self._add(operation.task_name, operation, name)
 
     def output(self, name: str) -> Stream[Any]:
-        """The messages that a Task emits to its output `name`, with `To(name, value)`.
+        """The messages that a Task emits to its output `name`, with `NamedOutput(name, value)`.
 
         Each message has the timestamp that a result in the main output would have. Raises `GraphError` for a
         stream of another operator, or a name that the Task does not declare in `outputs`.
@@ -326,8 +326,8 @@ class Stream(PassingOperators[T], Generic[T]):
         >>> class Priced(Task[Sale, Sale]):
         ...     outputs = {"refused": str}
         ...
-        ...     def on_next(self, sale: Sale) -> list[Sale | To]:
-        ...         return [sale if sale.price > 0 else To("refused", sale.item)]
+        ...     def on_next(self, sale: Sale) -> list[Sale | NamedOutput]:
+        ...         return [sale if sale.price > 0 else NamedOutput("refused", sale.item)]
         >>> priced = sales.process(Priced)
         >>> priced.output("refused")
         Stream('Priced-refused')

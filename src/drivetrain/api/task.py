@@ -11,11 +11,11 @@ handle a batch at a time. Drivetrain calls, in this order:
 The next processors receive the values that `on_next` and the other hooks yield (or return, as a list). The
 return annotation of `on_next` (for `on_batch`: the class attribute `output`) declares the message type.
 A result has the timestamp of its message; results of the other hooks have the clock as their timestamp;
-yield `At(timestamp_ms, value)` to set another one.
+yield `TimestampedValue(timestamp_ms, value)` to set another one.
 
 Besides its main output a Task may have named ones, each with a type of its own: `outputs = {"refused":
-Refusal}`. The hooks yield `To("refused", Refusal(...))`, and `stream.process(...).output("refused")` is the
-stream of these values.
+Refusal}`. The hooks yield `NamedOutput("refused", Refusal(...))`,
+and `stream.process(...).output("refused")` is the stream of these values.
 
 A `Task` is stateless by default: its attributes may be lost between two batches, and changing one
 outside `on_start` is an error. With `stateful = True` the instance's attributes are its state: they
@@ -50,11 +50,11 @@ class TaskContext:
 
 
 @dataclass(frozen=True)
-class At(Generic[Out]):
+class TimestampedValue(Generic[Out]):
     """A result with an explicit timestamp, in ms since the epoch (UTC).
 
-    >>> At(60_000, "a result of 1970-01-01T00:01")
-    At(timestamp_ms=60000, value='a result of 1970-01-01T00:01')
+    >>> TimestampedValue(60_000, "a result of 1970-01-01T00:01")
+    TimestampedValue(timestamp_ms=60000, value='a result of 1970-01-01T00:01')
     """
 
     timestamp_ms: int
@@ -62,20 +62,22 @@ class At(Generic[Out]):
 
 
 @dataclass(frozen=True)
-class To:
+class NamedOutput:
     """A result for one of the Task's named outputs, with the timestamp that any other result would have.
 
-    `At(timestamp_ms, To(output, value))` sets another timestamp.
+    `TimestampedValue(timestamp_ms, NamedOutput(output, value))` sets another timestamp.
 
-    >>> To("refused", "no price")
-    To(output='refused', value='no price')
+    >>> NamedOutput("refused", "no price")
+    NamedOutput(output='refused', value='no price')
     """
 
     output: str
     value: Any
 
 
-Results: TypeAlias = Iterable[Out | To | At[Out] | At[To]] | None
+Results: TypeAlias = (
+    Iterable[Out | NamedOutput | TimestampedValue[Out] | TimestampedValue[NamedOutput]] | None
+)
 """The results of a hook."""
 
 

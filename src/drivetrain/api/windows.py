@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from drivetrain.api.durations import duration_text, milliseconds
+from drivetrain.api.foreign_operator_names import WINDOW_WORDS
 from drivetrain.api.location import caller
-from drivetrain.api.other_words import WINDOW_WORDS
 from drivetrain.api.spelling import names_of_module
 from drivetrain.errors import GraphError
 

@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from drivetrain.config.catalog import ALL_KEYS
 from drivetrain.config.key import ENVIRONMENT_PREFIX, Key, environment_name
 from drivetrain.config.nearest import did_you_mean
-from drivetrain.config.references import is_written_out, shown, without_password
+from drivetrain.config.references import is_literal_secret, shown, without_password
 from drivetrain.config.toml_file import read_toml
 from drivetrain.errors import ConfigError
 
@@ -71,7 +71,7 @@ class Setting(Generic[T]):
         """The value as a user would write it, except literal secrets."""
         if not self.key.is_table:
             text = self.key.parse.show(self.value)
-            return "***" if is_written_out(self.key.name, text) else text
+            return "***" if is_literal_secret(self.key.name, text) else text
         entries = cast(Mapping[str, str], self.value)
         return json.dumps({name: shown(name, entries[name]) for name in sorted(entries)})
 
@@ -133,13 +133,13 @@ class Config:
         changed = ", ".join(f"{s.key.name}={s.shown}" for s in self if s.place != "default")
         return f"Config({changed})"
 
-    def written_out(self) -> list[tuple[str, str]]:
+    def literal_secrets(self) -> list[tuple[str, str]]:
         """The keys and entries of tables that hold a literal secret, with the places they came from."""
         return [
             (f"{setting.key.name}.{name}" if name else setting.key.name, setting.place)
             for setting in self
             for name, value in sorted(_texts(setting).items())
-            if is_written_out(name or setting.key.name, value)
+            if is_literal_secret(name or setting.key.name, value)
         ]
 
     def _values(self) -> Mapping[str, object]:

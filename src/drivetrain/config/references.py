@@ -143,7 +143,7 @@ def without_password(path_or_uri: str, where: str | None = None) -> str:
     )
 
 
-def is_written_out(name: str, value: str) -> bool:
+def is_literal_secret(name: str, value: str) -> bool:
     """Whether a setting or option for a secret holds a literal one, not a reference."""
     if _KNOWN.search(name) is None or is_reference(value) or value.strip().lower() in _NO_SECRETS:
         return False

@@ -34,7 +34,7 @@ import msgspec
 
 from drivetrain.core.change.graph_version import SubscriptionRecord
 from drivetrain.core.change.wanted_subscriptions import WantedSubscription
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.private_files import Writers, make_private_directory
@@ -122,7 +122,7 @@ class SubscriptionRequests:
 
     def _write(self, wanted: WantedSubscription) -> WantedSubscription:
         self._put(WANTED, wanted.of.id, msgspec.json.encode(wanted))
-        reached(CrashPoint.SUBSCRIPTION_ASKED)
+        maybe_crash(CrashPoint.SUBSCRIPTION_ASKED)
         return wanted
 
     def _put(self, folder: str, id: str, content: bytes) -> None:

@@ -32,7 +32,7 @@ from drivetrain.api.application import Application
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.kafka import Kafka
-from drivetrain.api.operations import Late, Read, Write
+from drivetrain.api.operations import LateMessages, Read, Write
 from drivetrain.api.sinks import MemorySink, NullSink
 from drivetrain.api.sources import Items, PushSource, Socket
 from drivetrain.config.catalog import run as run_keys
@@ -151,7 +151,7 @@ def leading_to(graph: Graph, id: str) -> Graph:
         if node.id not in wanted:
             wanted.add(node.id)
             stack += node.inputs
-            if isinstance(node.operation, Late):
+            if isinstance(node.operation, LateMessages):
                 stack.append(node.operation.of)
     nodes = {i: node for i, node in graph.nodes.items() if i in wanted}
     read = {i for node in nodes.values() for i in node.inputs}

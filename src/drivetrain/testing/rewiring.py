@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drivetrain.api.graph import Graph, Node
-from drivetrain.api.operations import Early, Late, Read, Table, Write
+from drivetrain.api.operations import EarlyResults, LateMessages, Read, Table, Write
 from drivetrain.api.sinks import MemorySink
 from drivetrain.api.sources import Items, is_stored_first
 from drivetrain.config.nearest import did_you_mean
@@ -85,7 +85,7 @@ def rewired(graph: Graph, setup: Setup, columns_of: Columns, folder: str, token:
         elif operation.target is not None and id not in setup.real:
             lists[id] = f"{token}/{id}"
             operation = dataclasses.replace(operation, sink=MemorySink(name=lists[id]))
-        elif isinstance(operation, Early) and operation.every_ms:  # a test does not wait
+        elif isinstance(operation, EarlyResults) and operation.every_ms:  # a test does not wait
             operation = dataclasses.replace(operation, every_ms=0)
         nodes[id] = dataclasses.replace(node, operation=operation)
     made = dataclasses.replace(graph, name=f"{graph.name}-{token}", nodes=nodes, latency="micro-batch")
@@ -94,7 +94,7 @@ def rewired(graph: Graph, setup: Setup, columns_of: Columns, folder: str, token:
             made, lists[id] = _listed(made, id, nodes[id].inputs[0], token)
     late_lists: dict[str, str] = {}
     for id in setup.late:
-        late = Node(f"late-of-{id}", Late(id), graph.nodes[id].inputs, graph.nodes[id].where)
+        late = Node(f"late-of-{id}", LateMessages(id), graph.nodes[id].inputs, graph.nodes[id].where)
         made = dataclasses.replace(made, nodes={**made.nodes, late.id: late})
         made, late_lists[id] = _listed(made, late.id, late.id, token)
     for id in setup.watched - lists.keys():

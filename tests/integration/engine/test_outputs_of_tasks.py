@@ -11,7 +11,18 @@ import pyarrow.compute as pc
 import pytest
 from harness import Harness, at, events
 
-from drivetrain import Application, At, PersistentTask, State, Stream, Task, To, agg, partitioners, windows
+from drivetrain import (
+    Application,
+    NamedOutput,
+    PersistentTask,
+    State,
+    Stream,
+    Task,
+    TimestampedValue,
+    agg,
+    partitioners,
+    windows,
+)
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OperatorError
 
@@ -26,13 +37,13 @@ class Sorted(Task[Any, tuple[str, int]]):
 
     outputs = {"large": "number bigint, of string", "fives": int}  # noqa: RUF012 - as users write it
 
-    def on_next(self, message: Any) -> Iterator[tuple[str, int] | To]:
+    def on_next(self, message: Any) -> Iterator[tuple[str, int] | NamedOutput]:
         if message.n < LARGE:
             yield message.key, message.n
         else:
-            yield To("large", (message.n, message.key))
+            yield NamedOutput("large", (message.n, message.key))
         if message.n % 5 == 0:
-            yield To("fives", message.n)
+            yield NamedOutput("fives", message.n)
 
 
 class SortedWithState(Sorted):
@@ -41,12 +52,12 @@ class SortedWithState(Sorted):
     def on_start(self, context: Any) -> None:
         self.seen = 0
 
-    def on_next(self, message: Any) -> Iterator[tuple[str, int] | To]:
+    def on_next(self, message: Any) -> Iterator[tuple[str, int] | NamedOutput]:
         self.seen += 1
         yield from super().on_next(message)
 
-    def on_stop(self) -> Iterator[At[To]]:
-        yield At(0, To("fives", -self.seen))
+    def on_stop(self) -> Iterator[TimestampedValue[NamedOutput]]:
+        yield TimestampedValue(0, NamedOutput("fives", -self.seen))
 
 
 class SortedByKey(PersistentTask[Any, tuple[str, int]]):
@@ -54,7 +65,7 @@ class SortedByKey(PersistentTask[Any, tuple[str, int]]):
     state = State(agg.count())
     outputs = Sorted.outputs
 
-    def on_next(self, message: Any) -> Iterator[tuple[str, int] | To]:
+    def on_next(self, message: Any) -> Iterator[tuple[str, int] | NamedOutput]:
         self.state.update(message)
         yield from Sorted.on_next(self, message)  # type: ignore[arg-type]
 
@@ -70,8 +81,10 @@ class SortedInBatches(Task[Any, Any]):
         large = table.filter(pc.greater_equal(table["n"], LARGE))
         fives = table.filter(of_five)
         yield small.select(["key", "n", "__ts"]).rename_columns(["key", "value", "__ts"])
-        yield To("large", large.select(["n", "key", "__ts"]).rename_columns(["number", "of", "__ts"]))
-        yield To("fives", fives.select(["n", "__ts"]).rename_columns(["value", "__ts"]))
+        yield NamedOutput(
+            "large", large.select(["n", "key", "__ts"]).rename_columns(["number", "of", "__ts"])
+        )
+        yield NamedOutput("fives", fives.select(["n", "__ts"]).rename_columns(["value", "__ts"]))
 
 
 def application(drive: Harness, task: Any, **options: Any) -> Application:
@@ -154,8 +167,8 @@ def test_an_output_may_be_all_that_is_read(drive: Harness) -> None:
 
 def test_an_output_that_is_not_declared_stops_the_run(drive: Harness) -> None:
     class Wrong(Sorted):
-        def on_next(self, message: Any) -> Iterator[To]:
-            yield To("larger", 1)
+        def on_next(self, message: Any) -> Iterator[NamedOutput]:
+            yield NamedOutput("larger", 1)
 
     app = Application("wrong")
     drive.sink(events(app, ROWS, SCHEMA).process(Wrong, returns=str))

@@ -11,7 +11,16 @@ import pyarrow.compute as pc
 import pytest
 from harness import Harness, at, events
 
-from drivetrain import Application, At, Processor, Task, TaskContext, partitioners, sinks, sources
+from drivetrain import (
+    Application,
+    Processor,
+    Task,
+    TaskContext,
+    TimestampedValue,
+    partitioners,
+    sinks,
+    sources,
+)
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.errors import GraphError, OperatorError
 
@@ -122,7 +131,7 @@ def test_a_stateless_task_that_keeps_state_is_refused(drive: Harness) -> None:
 
 class Later(Task[Any, int]):
     def on_next(self, message: Any) -> Iterator[Any]:
-        yield At(86_400_000, message.n)
+        yield TimestampedValue(86_400_000, message.n)
 
     def on_stop(self) -> Iterator[int]:
         yield -1

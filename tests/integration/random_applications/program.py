@@ -33,8 +33,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drivetrain import Application, At, F, KeyedTask, ListState, MapState, Monoid, PersistentTask
-from drivetrain import State, Task, To, ValueState
+from drivetrain import Application, F, KeyedTask, ListState, MapState, Monoid, PersistentTask
+from drivetrain import NamedOutput, State, Task, TimestampedValue, ValueState
 from drivetrain import agg, col, lit, partitioners, patterns, sinks, sources, timestamp, windows
 
 HERE = Path(__file__).with_suffix("")

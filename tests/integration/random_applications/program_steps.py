@@ -307,7 +307,7 @@ def _task(i: int, first: str, step: Task, kind: str) -> list[str]:
             "",
             "    def on_next(self, m):",
             "        is_even = m.n is not None and m.n % 2 == 0",
-            '        yield (m.key, m.n) if is_even else To("others", (m.n and m.n - 1, m.key))',
+            '        yield (m.key, m.n) if is_even else NamedOutput("others", (m.n and m.n - 1, m.key))',
             "",
             "",
         ]
@@ -351,7 +351,7 @@ def _ticks() -> list[str]:
         "",
         "    def on_clock(self, clock_ms):",
         "        for name in [name for name in self.kept if (name[1] + 1) * 1000 <= clock_ms]:",
-        "            yield At((name[1] + 1) * 1000 - 1, self.kept.pop(name))",
+        "            yield TimestampedValue((name[1] + 1) * 1000 - 1, self.kept.pop(name))",
         "",
         "",
     ]

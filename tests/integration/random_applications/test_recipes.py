@@ -11,7 +11,7 @@ import pytest
 
 from drivetrain.code.application_file import load_application
 from drivetrain.core.plan.planner import plan
-from drivetrain.crash_points import CrashPoint, armed, reached
+from drivetrain.crash_points import CrashPoint, armed, maybe_crash
 
 from . import running
 from .drawing import (
@@ -309,13 +309,13 @@ class FakeProcess:
 def test_crashes_come_one_after_the_other() -> None:
     crashes = Crashes((("after-sink", 2), ("before-sink", 1)))
     with armed(crashes):
-        reached(CrashPoint.BEFORE_SINK)
-        reached(CrashPoint.AFTER_SINK)
+        maybe_crash(CrashPoint.BEFORE_SINK)
+        maybe_crash(CrashPoint.AFTER_SINK)
         with pytest.raises(CrashError, match="died at after-sink"):
-            reached(CrashPoint.AFTER_SINK)
+            maybe_crash(CrashPoint.AFTER_SINK)
         with pytest.raises(CrashError, match="died at before-sink"):
-            reached(CrashPoint.BEFORE_SINK)
-        reached(CrashPoint.BEFORE_SINK)
+            maybe_crash(CrashPoint.BEFORE_SINK)
+        maybe_crash(CrashPoint.BEFORE_SINK)
     assert crashes.story == ["died at after-sink", "died at before-sink"]
 
 

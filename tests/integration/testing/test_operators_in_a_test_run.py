@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drivetrain import Application, PersistentTask, State, To, agg, sinks, sources, windows
+from drivetrain import Application, NamedOutput, PersistentTask, State, agg, sinks, sources, windows
 from drivetrain.testing import TestRun
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -20,11 +20,11 @@ class Reminders(PersistentTask[Any, tuple[str, int]]):
     state = State(agg.count())
     outputs = {"empty": str}  # noqa: RUF012 - as users write it
 
-    def on_next(self, event: Any) -> Iterator[To]:
+    def on_next(self, event: Any) -> Iterator[NamedOutput]:
         self.state.update(event)
         self.state.set_timer(event.ms + 600_000)
         if event.amount is None:
-            yield To("empty", event.user)
+            yield NamedOutput("empty", event.user)
 
     def on_timer(self, user: str, at_ms: int) -> list[tuple[str, int]]:
         return [(user, self.state.get())]

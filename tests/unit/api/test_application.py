@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, Processor, Task, agg, partitioners, sinks, sources, windows
-from drivetrain.api.operations import Late, Process, Union, Write
+from drivetrain.api.operations import LateMessages, Process, Union, Write
 from drivetrain.api.settings import given_settings
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import ConfigError, GraphError
@@ -218,5 +218,5 @@ def test_the_late_messages_of_a_window_are_read_from_what_it_reads() -> None:
     hourly.late.sink(sinks.none())
     hourly.sink(sinks.none())
     late = app.graph().nodes["late"]
-    assert late.operation == Late("hourly")
+    assert late.operation == LateMessages("hourly")
     assert late.inputs == ("up",)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drivetrain import Application, Stream, agg, sinks, sources, windows
-from drivetrain.api.operations import Early
+from drivetrain.api.operations import EarlyResults
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import GraphError
 
@@ -27,7 +27,7 @@ def test_early_results_are_a_query_of_their_own_beside_the_window() -> None:
     hourly.early.sink(sinks.none(), name="screen")
     made = plan(app.graph())
     operation = made.graph.nodes["hourly-early"].operation
-    assert isinstance(operation, Early)
+    assert isinstance(operation, EarlyResults)
     assert operation.aggregate.window == windows.tumbling("1 h"), (
         "late messages change no window that is open"
     )

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from drivetrain import Application, At, PersistentTask, State, Stream, Task, To, agg, sinks, sources, windows
+from drivetrain import (
+    Application,
+    NamedOutput,
+    PersistentTask,
+    State,
+    Stream,
+    Task,
+    TimestampedValue,
+    agg,
+    sinks,
+    sources,
+    windows,
+)
 from drivetrain.api.operations import Output, Process
 from drivetrain.core.plan.counts import derive, rules_of
 from drivetrain.core.plan.planner import plan
@@ -24,8 +36,8 @@ class Refusal:
 class Checked(Task[str, int]):
     outputs = {"refused": Refusal, "empty": "line string, n bigint"}  # noqa: RUF012 - as users write it
 
-    def on_next(self, line: str) -> Iterator[int | At[int] | To]:
-        yield int(line) if line.isdigit() else To("refused", Refusal(line, "not a number"))
+    def on_next(self, line: str) -> Iterator[int | TimestampedValue[int] | NamedOutput]:
+        yield int(line) if line.isdigit() else NamedOutput("refused", Refusal(line, "not a number"))
 
 
 def checked(task: Any = Checked) -> tuple[Application, Stream[Any]]:
@@ -53,18 +65,20 @@ def test_the_type_of_the_main_output_leaves_out_the_named_ones() -> None:
     class Only(Task[str, int]):
         outputs = {"a": str}  # noqa: RUF012 - as users write it
 
-        def on_next(self, line: str) -> Iterable[To]:
-            return [To("a", line)]
+        def on_next(self, line: str) -> Iterable[NamedOutput]:
+            return [NamedOutput("a", line)]
 
     class Mostly(PersistentTask[str, str]):
         outputs = {"a": str}  # noqa: RUF012 - as users write it
         key = "value"
         state = State(agg.count())
 
-        def on_next(self, line: str) -> Iterator[At[To]]:
-            yield At(0, To("a", line))
+        def on_next(self, line: str) -> Iterator[TimestampedValue[NamedOutput]]:
+            yield TimestampedValue(0, NamedOutput("a", line))
 
-        def on_change(self, key: str, value: int) -> list[tuple[str, int] | At[tuple[str, int]] | To] | None:
+        def on_change(
+            self, key: str, value: int
+        ) -> list[tuple[str, int] | TimestampedValue[tuple[str, int]] | NamedOutput] | None:
             return [(key, value)]
 
     types = []

@@ -24,7 +24,7 @@ from drivetrain import (
 )
 from drivetrain.api.key_monoids import ColumnMonoid
 from drivetrain.api.operations import Process
-from drivetrain.api.persistent import Persistent
+from drivetrain.api.persistent import PersistentDeclaration
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, GraphError, OperatorTypeError
 
@@ -67,10 +67,10 @@ def operation(task: type[Task[Any, Any]], **given: Any) -> Process:
 
 def test_a_persistent_task_says_its_state_and_its_key_to_the_graph() -> None:
     made = operation(Ends)
-    assert made.persistent == Persistent(Ends.state, ("word", "place"))
+    assert made.persistent == PersistentDeclaration(Ends.state, ("word", "place"))
     assert made.stateful
     assert made.type.ddl == "value double"
-    assert operation(Counts).persistent == Persistent(Counts.state, ("word",))
+    assert operation(Counts).persistent == PersistentDeclaration(Counts.state, ("word",))
 
 
 def test_the_message_type_is_that_of_the_first_hook_that_gives_any() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import drivetrain
 from drivetrain import Application, F, Grouped, agg, col, partitioners, patterns, sinks, sources, windows
-from drivetrain.api.other_words import (
+from drivetrain.api.foreign_operator_names import (
     AGGREGATION_WORDS,
     APPLICATION_WORDS,
     GROUPED_WORDS,

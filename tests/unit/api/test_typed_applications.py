@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from drivetrain import (
-    Application, At, F, PersistentTask, RunResult, State, Stream, Task, TaskContext, accumulator, agg, col,
-    expr, lit, partitioners, published_files, run, savepoint, sinks, sources, start, state, windows, To,
+    Application, F, NamedOutput, PersistentTask, RunResult, State, Stream, Task, TaskContext,
+    TimestampedValue, accumulator, agg, col, expr, lit, partitioners, published_files, run, savepoint,
+    sinks, sources, start, state, windows,
 )
 
 @dataclass(frozen=True)
@@ -45,19 +46,19 @@ class Lengths(Task[str, int]):
     def on_start(self, context: TaskContext) -> None:
         self.index = context.index
 
-    def on_next(self, message: str) -> Iterator[int | At[int]]:
+    def on_next(self, message: str) -> Iterator[int | TimestampedValue[int]]:
         yield len(message)
-        yield At(0, self.index)
+        yield TimestampedValue(0, self.index)
 
 class Long(Task[str, int]):
     outputs = {"long": str}
 
-    def on_next(self, message: str) -> Iterator[int | At[int] | To]:
+    def on_next(self, message: str) -> Iterator[int | TimestampedValue[int] | NamedOutput]:
         yield len(message)
-        yield To("long", message)
+        yield NamedOutput("long", message)
 
-    def on_stop(self) -> list[At[To]]:
-        return [At(0, To("long", "end"))]
+    def on_stop(self) -> list[TimestampedValue[NamedOutput]]:
+        return [TimestampedValue(0, NamedOutput("long", "end"))]
 
 class Totals(PersistentTask[Sale, tuple[str, float]]):
     key = "item"

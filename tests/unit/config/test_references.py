@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from drivetrain.api import Application, sinks, sources
-from drivetrain.api.settings import given_settings
-from drivetrain.api.written_out import (
+from drivetrain.api.literal_secrets import (
     SecretWrittenOutError,
-    refuse_written_out,
-    settings_written_out,
-    written_out,
+    literal_secrets,
+    refuse_literal_secrets,
+    settings_with_literal_secrets,
 )
+from drivetrain.api.settings import given_settings
 from drivetrain.config import Config
 from drivetrain.config.references import (
     PasswordInUriError,
@@ -25,7 +25,7 @@ from drivetrain.config.references import (
     Secret,
     SecretNotFoundError,
     is_hidden,
-    is_written_out,
+    is_literal_secret,
     resolved,
     resolved_options,
     scrub,
@@ -116,7 +116,7 @@ def test_what_was_resolved_is_taken_out_of_texts_errors_and_logs(planted: str) -
     ],
 )
 def test_a_secret_that_is_written_out_is_known_by_its_option(name: str, value: str, is_out: bool) -> None:
-    assert is_written_out(name, value) is is_out
+    assert is_literal_secret(name, value) is is_out
     assert not is_out or is_hidden(name)
 
 
@@ -187,18 +187,18 @@ def test_secrets_that_are_written_out_are_found_and_named_with_their_places() ->
     rows.sink(sinks.kafka("h:9", "u", value="value", options={"ssl.key.password": "hush-hush"}), name="out")
     rows.sink(sinks.kafka("h:9", "v", value="value", options={"ssl.key.password": "${KEY}"}), name="fine")
     config = Config.load(None, {}, {"spark.conf.spark.authenticate.secret": "hush-hush"})
-    found = written_out(app.graph(), config)
+    found = literal_secrets(app.graph(), config)
     assert [place.partition(" (")[0] for place in found] == [
         "spark.conf.spark.authenticate.secret",
         "sasl.jaas.config of in",
         "ssl.key.password of out",
     ]
     with pytest.raises(SecretWrittenOutError) as raised:
-        refuse_written_out(found)
+        refuse_literal_secrets(found)
     assert raised.value.exit_code == 2
     assert "test_references.py" in str(raised.value)
     assert "hush-hush" not in str(raised.value)
-    refuse_written_out([])
+    refuse_literal_secrets([])
 
 
 def test_settings_that_look_like_secrets_are_asked_about() -> None:
@@ -207,7 +207,7 @@ def test_settings_that_look_like_secrets_are_asked_about() -> None:
     with given_settings(given):
         for name in given:
             app.setting(name, secret=False if name == "password" else None)
-    assert settings_written_out(given, app.settings) == ["--set db_password"]
+    assert settings_with_literal_secrets(given, app.settings) == ["--set db_password"]
 
 
 @pytest.mark.parametrize(

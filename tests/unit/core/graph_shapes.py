@@ -22,7 +22,7 @@ from drivetrain.api.operations import (
     Function,
     JoinStream,
     JoinTable,
-    Late,
+    LateMessages,
     Map,
     MatchPattern,
     Operation,
@@ -147,7 +147,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         operation: Operation
         if kind == "late":
             of = draw(st.sampled_from(windowed))
-            operation, inputs = Late(of.id), of.inputs
+            operation, inputs = LateMessages(of.id), of.inputs
         elif kind == "join_table":
             operation, inputs = JoinTable(("value",), "inner"), (one, "table")
         elif kind in ("union", "join", "tasks", "stateful_tasks"):

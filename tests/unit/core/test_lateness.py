@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from drivetrain.api import windows
 from drivetrain.api.graph import Graph
-from drivetrain.api.operations import Aggregate, Late, LatePanes, Refine, Union
+from drivetrain.api.operations import Aggregate, LateMessages, LatePanes, Refine, Union
 from drivetrain.core.plan.lateness import with_lateness
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import GraphError
@@ -24,7 +24,7 @@ def windowed(window: windows.Window) -> Graph:
     return graph(
         node("in", read()),
         node("hourly", aggregate(window), "in"),
-        node("too_late", Late("hourly"), "in"),
+        node("too_late", LateMessages("hourly"), "in"),
         node("out", write(), "hourly"),
         node("aside", write(), "too_late"),
     )
@@ -52,9 +52,9 @@ def test_a_window_with_lateness_becomes_a_prompt_window_and_one_for_the_late(
 
 def test_messages_are_too_late_only_after_the_lateness() -> None:
     operation = with_lateness(windowed(PATIENT)).nodes["too_late"].operation
-    assert operation == Late("hourly-on-time", 300_000)
+    assert operation == LateMessages("hourly-on-time", 300_000)
     plain = with_lateness(windowed(windows.tumbling("1 h"))).nodes["too_late"].operation
-    assert plain == Late("hourly", 0)
+    assert plain == LateMessages("hourly", 0)
 
 
 def test_the_late_and_the_prompt_window_both_stand_behind_the_fragment_that_decides() -> None:

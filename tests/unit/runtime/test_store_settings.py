@@ -33,7 +33,7 @@ def test_a_secret_that_is_written_out_is_masked_and_reported() -> None:
     assert (shown["s3.secret-key"], shown["s3.access-key"]) == ("***", "${ID}")
     assert shown["s3.session-token"] == "none"
     assert "literal" not in repr(config)
-    assert config.written_out() == [("s3.secret-key", "--set s3.secret-key")]
+    assert config.literal_secrets() == [("s3.secret-key", "--set s3.secret-key")]
 
 
 def test_a_place_is_a_bucket_and_a_name() -> None:

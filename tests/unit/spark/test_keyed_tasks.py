@@ -14,7 +14,7 @@ from fake_group import FakeGroup
 from pyspark import cloudpickle
 
 from drivetrain import KeyedTask, ListState, MapState, Task, ValueState
-from drivetrain.api.keyed_task import Keyed
+from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.api.operations import Process
 from drivetrain.api.stream import process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
@@ -178,7 +178,7 @@ def test_a_state_whose_declaration_has_changed_is_not_shown() -> None:
     spark.batch([(10, "a", 1)], 0)
     spark.batch([], 20)
     with pytest.raises(UserError, match="the declaration of the states has changed"):
-        list(keyed_values(Keyed((), ("key",), True), spark.group.get[0], 20))
+        list(keyed_values(KeyedDeclaration((), ("key",), True), spark.group.get[0], 20))
 
 
 def test_what_has_expired_is_removed_without_messages() -> None:

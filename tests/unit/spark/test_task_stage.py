@@ -17,8 +17,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from drivetrain.api import partitioners
 from drivetrain.api.operations import Process
-from drivetrain.api.processes import named_outputs
-from drivetrain.api.task import At, Task, TaskContext, To
+from drivetrain.api.task import NamedOutput, Task, TaskContext, TimestampedValue
+from drivetrain.api.task_operation import named_outputs
 from drivetrain.api.types import message_type
 from drivetrain.errors import OperatorError
 from drivetrain.spark.compile.named_outputs import ResultColumns
@@ -92,7 +92,7 @@ def failure(made: TaskStage, *batches: pa.RecordBatch) -> OperatorError:
 class Doubling(Task[str, str]):
     def on_next(self, message: str) -> Iterable[str]:
         yield message
-        yield At(7, message + "!")  # type: ignore[misc]
+        yield TimestampedValue(7, message + "!")  # type: ignore[misc]
 
 
 class Telling(Task[str, str]):
@@ -351,11 +351,11 @@ def test_a_partitioner_that_chooses_no_task_is_an_error_with_the_message(choose:
 class Refusing(Task[str, str]):
     outputs = {"refused": tuple[str, int]}  # noqa: RUF012 - as users write it
 
-    def on_next(self, message: str) -> Iterator[str | To]:
-        yield message if len(message) < 3 else To("refused", (message, len(message)))
+    def on_next(self, message: str) -> Iterator[str | NamedOutput]:
+        yield message if len(message) < 3 else NamedOutput("refused", (message, len(message)))
 
-    def on_clock(self, clock_ms: int) -> Iterator[At[To]]:
-        yield At(3, To("refused", ("clock", clock_ms)))
+    def on_clock(self, clock_ms: int) -> Iterator[TimestampedValue[NamedOutput]]:
+        yield TimestampedValue(3, NamedOutput("refused", ("clock", clock_ms)))
 
 
 def test_results_for_a_named_output_are_beside_the_main_ones_with_their_timestamps() -> None:
@@ -382,7 +382,7 @@ def test_a_batched_task_emits_batches_to_named_outputs() -> None:
             yield given.slice(0, 1)
             sizes = pa.array([7] * (given.num_rows - 1), pa.int64())
             arrays = [sizes, given.column("value")[1:], given.column("__ts")[1:]]
-            yield To("refused", pa.RecordBatch.from_arrays(arrays, names=["value", "key", "__ts"]))
+            yield NamedOutput("refused", pa.RecordBatch.from_arrays(arrays, names=["value", "key", "__ts"]))
 
     made = stage(Batched)
     assert run_of_outputs(made, batch(["a", "b", "c"])) == [
@@ -395,13 +395,15 @@ def test_a_batched_task_emits_batches_to_named_outputs() -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (To("reused", "a"), r"no output 'reused': its class declares refused"),
-        (To("refused", "a"), r"expected tuple \(key string, value bigint\), got 'a'"),
-        (To("refused", ("a", "b")), r"column value to be int64, got 'b'"),
-        (To("refused", At(1, ("a", 1))), r"expected tuple"),
+        (NamedOutput("reused", "a"), r"no output 'reused': its class declares refused"),
+        (NamedOutput("refused", "a"), r"expected tuple \(key string, value bigint\), got 'a'"),
+        (NamedOutput("refused", ("a", "b")), r"column value to be int64, got 'b'"),
+        (NamedOutput("refused", TimestampedValue(1, ("a", 1))), r"expected tuple"),
     ],
 )
-def test_a_result_that_does_not_fit_its_output_is_an_error_of_the_task(result: To, message: str) -> None:
+def test_a_result_that_does_not_fit_its_output_is_an_error_of_the_task(
+    result: NamedOutput, message: str
+) -> None:
     class Wrong(Refusing):
         def on_next(self, given: str) -> Iterator[Any]:
             yield given
@@ -415,6 +417,6 @@ def test_a_result_that_does_not_fit_its_output_is_an_error_of_the_task(result: T
 def test_a_task_without_named_outputs_cannot_emit_to_one() -> None:
     class Undeclared(Task[str, str]):
         def on_next(self, given: str) -> Iterator[Any]:
-            yield To("refused", given)
+            yield NamedOutput("refused", given)
 
     assert "its class declares none" in str(failure(stage(Undeclared), batch(["a"])))

@@ -11,7 +11,7 @@ from drivetrain.api.operations import Write
 from drivetrain.api.sinks import MemorySink
 from drivetrain.connectors.in_process.sent_messages import SentMessages
 from drivetrain.core.plan.planner import plan
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import UserError
 from drivetrain.testing import TestRun
 from drivetrain.testing.failures import Failures, InjectedFailureError
@@ -112,13 +112,13 @@ def test_names_that_the_application_does_not_have_are_errors() -> None:
 def test_a_failure_happens_once_at_its_time() -> None:
     failures = Failures()
     failures.arm("after-sink", 2)
-    reached(CrashPoint.AFTER_SINK)
-    reached(CrashPoint.BEFORE_SINK)
+    maybe_crash(CrashPoint.AFTER_SINK)
+    maybe_crash(CrashPoint.BEFORE_SINK)
     with pytest.raises(UserError, match="never reached after-sink"):
         failures.require_all_happened()
     with pytest.raises(InjectedFailureError) as caught:
-        reached(CrashPoint.AFTER_SINK)
-    reached(CrashPoint.AFTER_SINK)
+        maybe_crash(CrashPoint.AFTER_SINK)
+    maybe_crash(CrashPoint.AFTER_SINK)
     failures.require_all_happened()
     assert failures.explains(caught.value)
     assert not failures.explains(RuntimeError("after-sink"))
@@ -129,7 +129,7 @@ def test_a_failure_that_was_taken_back_does_not_happen() -> None:
     failures = Failures()
     failures.arm("before-commit")
     failures.close()
-    reached(CrashPoint.BEFORE_COMMIT)
+    maybe_crash(CrashPoint.BEFORE_COMMIT)
     for point, time in (("at-noon", 1), ("before-commit", 0)):
         with pytest.raises(UserError):
             failures.arm(point, time)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
 from drivetrain.api.operations.operation import Function
-from drivetrain.api.operations.stateful import HoldsMessages
+from drivetrain.api.operations.stateful import BufferingOperation
 
 Condition = Column | Function
 
@@ -38,7 +38,7 @@ class Without:
 
 
 @dataclass(frozen=True)
-class MatchPattern(HoldsMessages):
+class MatchPattern(BufferingOperation):
     """Emits the sequences of messages of a key that match a pattern. Stateful."""
 
     keys: tuple[tuple[str, Column | Function], ...]

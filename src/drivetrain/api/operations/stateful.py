@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from drivetrain.api.durations import duration_text
-from drivetrain.api.keyed_task import Keyed
+from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.api.operations.operation import How, Operation
 from drivetrain.api.operations.stateless import JoinKind
 from drivetrain.api.partitioners import Partitioner
-from drivetrain.api.persistent import Persistent
+from drivetrain.api.persistent import PersistentDeclaration
 from drivetrain.api.task import Task
 from drivetrain.api.types import MessageType
 
@@ -43,7 +43,7 @@ class JoinStream(Operation):
 
 
 @dataclass(frozen=True)
-class HoldsMessages(Operation):
+class BufferingOperation(Operation):
     """Holds messages until the clock has passed them. Stateful."""
 
     @property
@@ -64,7 +64,7 @@ class HoldsMessages(Operation):
 
 
 @dataclass(frozen=True)
-class JoinAsOf(HoldsMessages):
+class JoinAsOf(BufferingOperation):
     """Joins each message with the versions that were the newest at its timestamp. Stateful.
 
     Versions with equal `on` and `per` replace each other.
@@ -82,7 +82,7 @@ class JoinAsOf(HoldsMessages):
 
 
 @dataclass(frozen=True)
-class Deduplicate(HoldsMessages):
+class Deduplicate(BufferingOperation):
     """Passes on messages of a key that are more than a span after the last one that passed. Stateful."""
 
     keys: tuple[str, ...]
@@ -108,10 +108,10 @@ class Process(Operation):
     stateful: bool
     batched: bool
     handles_clock: bool = False
-    persistent: Persistent | None = None
+    persistent: PersistentDeclaration | None = None
     outputs: tuple[tuple[str, MessageType], ...] = ()
     """The named outputs besides the main one, with their types."""
-    keyed: Keyed | None = None
+    keyed: KeyedDeclaration | None = None
     """The states by name of a keyed Task."""
     hears_end: ClassVar[bool] = True
     realtime_obstacle: ClassVar[str | None] = "is a Task, which Spark would give its messages only in batches"

@@ -59,7 +59,7 @@ class Rename(Operation):
 
 
 @dataclass(frozen=True)
-class _ByFunction(Operation):
+class _FunctionOperation(Operation):
     """Transforms messages with a Python function."""
 
     function: Function
@@ -74,7 +74,7 @@ class _ByFunction(Operation):
 
 
 @dataclass(frozen=True)
-class Map(_ByFunction):
+class Map(_FunctionOperation):
     """Emits one message for each message."""
 
     keeps_number: ClassVar[bool] = True
@@ -102,7 +102,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class AsyncMap(_ByFunction):
+class AsyncMap(_FunctionOperation):
     """One message out for each in, by an asynchronous function of which many calls run at a time."""
 
     calls: Calls
@@ -114,7 +114,7 @@ class AsyncMap(_ByFunction):
 
 
 @dataclass(frozen=True)
-class FlatMap(_ByFunction):
+class FlatMap(_FunctionOperation):
     """Any number of messages out for each in."""
 
     is_counted: ClassVar[bool] = True

@@ -110,7 +110,7 @@ class Fold(_Grouping):
 
 
 @dataclass(frozen=True)
-class Early(Operation):
+class EarlyResults(Operation):
     """The results so far of windows that have not ended, after each batch that changes them. Stateful."""
 
     aggregate: Aggregate
@@ -144,7 +144,7 @@ class Early(Operation):
 
 
 @dataclass(frozen=True)
-class Late(Operation):
+class LateMessages(Operation):
     """The messages that arrived too late for the windows of `of`, even with the allowed lateness."""
 
     of: str

@@ -35,7 +35,7 @@ TokenTypes: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Arrows:
+class Transitions:
     """The transitions from a state of a rule: by a set of tokens, and by another rule."""
 
     ends: bool
@@ -49,7 +49,7 @@ class Rule:
 
     first: frozenset[int]
     empty: bool
-    states: tuple[Arrows, ...]
+    states: tuple[Transitions, ...]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def grammar() -> Grammar:
             sets[first],
             bool(empty),
             tuple(
-                Arrows(bool(ends), tuple((sets[n], to) for n, to in tokens), tuple(map(tuple, calls)))
+                Transitions(bool(ends), tuple((sets[n], to) for n, to in tokens), tuple(map(tuple, calls)))
                 for ends, tokens, calls in states
             ),
         )

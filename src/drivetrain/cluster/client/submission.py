@@ -26,9 +26,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from drivetrain.api.literal_secrets import (
+    refuse_literal_secrets,
+    settings_with_literal_secrets,
+    written_out_in,
+)
 from drivetrain.api.moments import moment_ms
 from drivetrain.api.settings import Setting
-from drivetrain.api.written_out import refuse_written_out, settings_written_out, written_out_in
 from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
 from drivetrain.cluster.client.refusals import require_name
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationView, Priority
@@ -89,11 +93,11 @@ def prepare_submission(
     from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
     if from_ms is not None and found.plan is not None:
         replay_of(found.plan.graph, from_ms)
-    refuse_written_out(
+    refuse_literal_secrets(
         [
-            *(f"{key} ({place})" for key, place in config.written_out() if not key.startswith(_OWN)),
+            *(f"{key} ({place})" for key, place in config.literal_secrets() if not key.startswith(_OWN)),
             *(() if found.plan is None else written_out_in(found.plan.graph)),
-            *settings_written_out(settings, found.settings),
+            *settings_with_literal_secrets(settings, found.settings),
         ]
     )
     chosen = found.name if name is None else name

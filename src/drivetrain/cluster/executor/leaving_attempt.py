@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
@@ -59,14 +59,14 @@ class LeavingAttempt:
         rundir = self._shared.versions.rundir
         for channel, producer in role.record.channel_producers(self._fragment).items():
             ChannelStore(rundir.channel(channel), fragment=producer).append_clock(FINAL_CLOCK_MS)
-        reached(CrashPoint.CHANNEL_ENDS)
+        maybe_crash(CrashPoint.CHANNEL_ENDS)
         self._have_ended = True
 
     def delete(self, role: Role) -> None:
         """Delete the fragment, which no longer runs, and to which no producer writes."""
         stored, rundir, record = self._shared.stored, self._shared.versions.rundir, role.record
         stored.note_leaving(role.by, self._fragment, "is deleted")
-        reached(CrashPoint.FRAGMENT_LEAVES)
+        maybe_crash(CrashPoint.FRAGMENT_LEAVES)
         WithdrawnSinks(self._shared.versions, {}).remove_of(self._fragment)
         rundir.places.delete(self._fragment, record.channels(self._fragment), record.sources(self._fragment))
         stored.note_leaving(role.by, self._fragment, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from drivetrain.api.written_out import refuse_written_out, written_out
+from drivetrain.api.literal_secrets import literal_secrets, refuse_literal_secrets
 from drivetrain.config import Config, find_key
 from drivetrain.config.catalog import cluster
 from drivetrain.config.catalog import worker as keys
@@ -47,7 +47,7 @@ class WorkerSettings:
 
         Raises SecretWrittenOutError for a literal secret that would go into the launch files of processes.
         """
-        refuse_written_out(written_out(None, config))
+        refuse_literal_secrets(literal_secrets(None, config))
         return cls(
             name=config[keys.NAME] or socket.gethostname(),
             slots=config[keys.SLOTS] or usable_cores(),

@@ -26,7 +26,7 @@ import pyarrow as pa
 from drivetrain.connectors.delta.delta_table import DeltaTarget
 from drivetrain.connectors.tables.compaction import Compaction, Sized, groups_of, planned, total_bytes
 from drivetrain.connectors.tables.repeated_commits import repeated
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import InputError, OutputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _compacted(target: DeltaTarget, target_bytes: int, *, dry_run: bool) -> Comp
     if dry_run or not plan.replaced_files:
         return plan if dry_run else Compaction(target.where, len(files), total_bytes(files))
     found = target.compact(table, target_bytes)
-    reached(CrashPoint.AFTER_TRANSACTION)
+    maybe_crash(CrashPoint.AFTER_TRANSACTION)
     written, replaced = found["numFilesAdded"], found["numFilesRemoved"]
     return Compaction(
         table=target.where,

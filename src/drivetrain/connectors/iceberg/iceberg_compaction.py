@@ -36,7 +36,7 @@ from drivetrain.connectors.tables.compaction import Compaction, Sized, groups_of
 from drivetrain.connectors.tables.data_files import MOST_FILE_BYTES, DataFile, write_batches
 from drivetrain.connectors.tables.repeated_commits import repeated
 from drivetrain.connectors.tables.table_target import ConflictError
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import InputError, UnavailableError
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def compact_iceberg(
     if dry_run or not groups:
         return replace(plan, is_planned=dry_run)
     change = _Change(target, table, _joined(target, table, groups))
-    reached(CrashPoint.IN_TRANSACTION)
+    maybe_crash(CrashPoint.IN_TRANSACTION)
     done = change.committed(timeout_ms)
-    reached(CrashPoint.AFTER_TRANSACTION)
+    maybe_crash(CrashPoint.AFTER_TRANSACTION)
     written = [file for one in done for file in one.written]
     replaced = [file for one in done for file in one.small]
     return replace(

@@ -41,7 +41,7 @@ import pyarrow.fs as pafs
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.kafka import Kafka, Place
+from drivetrain.api.kafka import Kafka, TopicPosition
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition, Topic
 from drivetrain.errors import InputError
 from drivetrain.runtime.whole_files import publish_bytes
@@ -159,7 +159,7 @@ def offsets_for(
 
 
 def resolve_start(
-    admin: KafkaAdmin, place: Place, partitions: list[Partition], disorder_ms: int, where: str
+    admin: KafkaAdmin, place: TopicPosition, partitions: list[Partition], disorder_ms: int, where: str
 ) -> dict[Partition, int]:
     """The offsets at which reading begins; raises `InputError` when given ones no longer exist."""
     if place.word is not None:
@@ -181,7 +181,7 @@ def resolve_start(
 
 
 def resolve_end(
-    admin: KafkaAdmin, place: Place, partitions: list[Partition], disorder_ms: int, where: str
+    admin: KafkaAdmin, place: TopicPosition, partitions: list[Partition], disorder_ms: int, where: str
 ) -> dict[Partition, int]:
     """The offsets, exclusive, at which reading ends; partitions that are not named end at once."""
     if place.word is not None:
@@ -191,7 +191,7 @@ def resolve_end(
     return {**dict.fromkeys(partitions, 0), **_given(place, partitions, where)}
 
 
-def _given(place: Place, partitions: list[Partition], where: str) -> dict[Partition, int]:
+def _given(place: TopicPosition, partitions: list[Partition], where: str) -> dict[Partition, int]:
     topics = sorted({topic for topic, _ in partitions})
     found: dict[Partition, int] = {}
     for topic, n, offset in place.offsets:

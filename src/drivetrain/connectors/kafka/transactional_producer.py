@@ -34,7 +34,7 @@ from typing import Any
 
 from drivetrain.connectors.kafka.target_topic import KafkaTarget, confluent_kafka
 from drivetrain.core.checkpoint.publication import Marker, foreign
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
 
 QUEUE_BYTES = 64 * 2**20
@@ -119,9 +119,9 @@ class TransactionalProducer:
                 self._producer.begin_transaction()
                 rows = self._send(batches(), deadline)
                 self._retried(lambda wait_s: self._send_marker(marker, wait_s), deadline)
-                reached(CrashPoint.IN_TRANSACTION)
+                maybe_crash(CrashPoint.IN_TRANSACTION)
                 self._retried(self._producer.commit_transaction, deadline)
-                reached(CrashPoint.AFTER_TRANSACTION)
+                maybe_crash(CrashPoint.AFTER_TRANSACTION)
             except confluent_kafka().KafkaException as error:
                 self._give_up(error.args[0], began_s, deadline)
             except BaseException:

@@ -35,7 +35,7 @@ import pyarrow.fs as pafs
 from drivetrain.connectors.tables.data_files import DataFile, FilePlace, stem_of, write_batch
 from drivetrain.connectors.tables.table_columns import Fit, fit
 from drivetrain.connectors.tables.table_target import TableTarget
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import sync, write_whole, writing
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.spark.measure.small_batches import SmallBatches
@@ -118,9 +118,9 @@ class AppendedFiles:
         for batch in waiting:
             self._require_fit(batch, table)
             self._require_files(batch, place)
-        reached(CrashPoint.IN_TRANSACTION)
+        maybe_crash(CrashPoint.IN_TRANSACTION)
         self._target.commit(table, [file for batch in waiting for file in batch.files], marks)
-        reached(CrashPoint.AFTER_TRANSACTION)
+        maybe_crash(CrashPoint.AFTER_TRANSACTION)
         return sum(batch.rows for batch in waiting)
 
     def names(self, batches: Iterable[int]) -> set[str]:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from drivetrain.connectors.outbox import Outbox
 from drivetrain.connectors.tables.table_columns import fit
 from drivetrain.connectors.tables.table_target import TableTarget
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import OutputError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.session.spark_errors import own_errors
@@ -63,9 +63,9 @@ class UpsertedRows:
         rows = pa.concat_tables([self._read(id) for id in batches])
         columns = fit(rows.schema, self._target.columns(table), self._target.where, evolve=False).columns
         last = last_of_each(rows, self._key, self._newest).cast(columns)
-        reached(CrashPoint.IN_TRANSACTION)
+        maybe_crash(CrashPoint.IN_TRANSACTION)
         self._target.merge(table, last, self._key, marks)
-        reached(CrashPoint.AFTER_TRANSACTION)
+        maybe_crash(CrashPoint.AFTER_TRANSACTION)
         return int(rows.num_rows)
 
     def _read(self, batch_id: int) -> pa.Table:

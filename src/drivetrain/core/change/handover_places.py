@@ -32,7 +32,7 @@ from typing import Literal
 from drivetrain.api.durations import duration_text
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.moments import moment_text
-from drivetrain.api.operations import Late, LatePanes
+from drivetrain.api.operations import LateMessages, LatePanes
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.plan.plan import Fragment, Plan
@@ -118,7 +118,7 @@ def window_sizes(plan: Plan, fragment: Fragment) -> frozenset[int]:
     stack = list(_roots(plan, fragment))
     while stack:
         node = plan.graph.nodes[stack.pop()]
-        if isinstance(node.operation, Late | LatePanes):
+        if isinstance(node.operation, LateMessages | LatePanes):
             raise _refused("late messages are older than the clock, whatever T is", node)
         if node.operation.keeps_state:
             sizes.add(_size_of(node))

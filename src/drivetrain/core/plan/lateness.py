@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 
 from drivetrain.api.graph import Graph, Node
-from drivetrain.api.operations import Aggregate, Fold, Late, LatePanes, Refine, Top, Union
+from drivetrain.api.operations import Aggregate, Fold, LateMessages, LatePanes, Refine, Top, Union
 from drivetrain.errors import GraphError
 
 
@@ -29,10 +29,12 @@ def with_lateness(graph: Graph) -> Graph:
     on_time: dict[str, str] = {}
     for node in graph.nodes.values():
         operation = node.operation
-        if isinstance(operation, Late):
+        if isinstance(operation, LateMessages):
             nodes[node.id] = dataclasses.replace(
                 node,
-                operation=Late(on_time.get(operation.of, operation.of), _lateness_ms(graph, operation.of)),
+                operation=LateMessages(
+                    on_time.get(operation.of, operation.of), _lateness_ms(graph, operation.of)
+                ),
             )
         elif (window := operation.grouping_window) is not None and window.allowed_lateness_ms:
             for made in _rewritten(node):

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from drivetrain.api.keyed_task import Keyed
+from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.core.state.state_keys import decoded_key
 from drivetrain.core.state.stored_form import StoredForm, failed_migration
 
@@ -106,7 +106,7 @@ class Declaration:
         return record
 
 
-def declaration(declared: Keyed) -> Declaration:
+def declaration(declared: KeyedDeclaration) -> Declaration:
     """The declaration of a keyed Task as its states are stored with it."""
     return Declaration(
         declared.states_text, declared.rules_text, declared.version, declared.states, declared.migrate

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.durable_file import DurableFile
 
 if TYPE_CHECKING:
@@ -115,6 +115,6 @@ class ChannelBeginning:
         if not self.is_open(store, last):
             return
         self._file.write(msgspec.json.encode(Begins(last, newest_ms)))
-        reached(CrashPoint.CHANNEL_BEGINS)
+        maybe_crash(CrashPoint.CHANNEL_BEGINS)
         if last >= 0:
             store.append(last, [], NO_CLOCK_MS if clock_ms is None else clock_ms)

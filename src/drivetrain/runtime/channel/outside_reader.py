@@ -35,7 +35,7 @@ from typing import Final
 import msgspec
 
 from drivetrain.core.channel.channel_log import TrimmedError
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
@@ -113,7 +113,7 @@ class OutsideReader:
             return
         gone = msgspec.structs.replace(entry, segments=(), dropped=entry.rows)
         self._store.put_back(gone)
-        reached(CrashPoint.ENTRY_DROPPED)
+        maybe_crash(CrashPoint.ENTRY_DROPPED)
         for segment in entry.segments:
             self._store.files.delete(segment.path)
 

@@ -44,7 +44,7 @@ from drivetrain.core.channel.channel_log import (
 )
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.positions import SubscriberPositions
 from drivetrain.runtime.channel.segments import SEGMENTS, MessageLossError
@@ -236,9 +236,9 @@ class ChannelStore(SubscriberPositions):
                 )
                 if entry is None:
                     return None
-                reached(CrashPoint.BEFORE_ENTRY)
+                maybe_crash(CrashPoint.BEFORE_ENTRY)
                 if self.files.create(_entry_path(entry.number), _encode(entry)):
-                    reached(CrashPoint.AFTER_ENTRY)
+                    maybe_crash(CrashPoint.AFTER_ENTRY)
                     log.add(entry)
                     self._bound(log)
                     self._end = entry.number + 1

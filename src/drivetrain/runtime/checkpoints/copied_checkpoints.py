@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from drivetrain.config.catalog import checkpoint as keys
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, Packing, kept_places
@@ -265,7 +265,7 @@ class CopiedCheckpoints:
         finally:
             self._made |= packing.sizes.keys()
         self._hashes = packing.hashes
-        reached(CrashPoint.COPY_UPLOADED)
+        maybe_crash(CrashPoint.COPY_UPLOADED)
         places = {file.sha256: packing.places[file.sha256] for file in packing.files.values()}
         sizes = packing.sizes if last is None else last.packs | packing.sizes
         made = Copy(
@@ -275,7 +275,7 @@ class CopiedCheckpoints:
             packs={pack: sizes[pack] for pack, _ in places.values() if pack},
         )
         self._create(made)
-        reached(CrashPoint.COPY_NAMED)
+        maybe_crash(CrashPoint.COPY_NAMED)
         self._forget_older(made.packs.keys() | (set() if last is None else last.packs.keys()))
         return sum(packing.sizes.values())
 

@@ -35,7 +35,7 @@ import msgspec
 
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
@@ -92,7 +92,7 @@ def upload(directory: Path, place: str, stores: StoreSettings) -> None:
             path = _inside(name, f"{folder}/{file}")
             uploaded.append(path)
             store.put(path, (directory / file).read_bytes())
-        reached(CrashPoint.SAVEPOINT_UPLOADED)
+        maybe_crash(CrashPoint.SAVEPOINT_UPLOADED)
         may_be_named = True  # also when no answer comes
         may_be_named = store.put_if_absent(_inside(name, _NAMING), msgspec.json.encode(_Named(folder)))
         if not may_be_named:

@@ -22,7 +22,7 @@ import msgspec
 from drivetrain.core.checkpoint.barriers import NO_LIFE
 from drivetrain.core.checkpoint.transaction import Transaction
 from drivetrain.core.state.key_value_state import KeyValueState, SavedState
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.durable_file import DurableFile
 
 _TRANSACTION: Final = "transaction"
@@ -56,9 +56,9 @@ class CheckpointFiles:
         state.prepare_commit(state.committed + 1)
         state.commit(state.committed + 1)
         self.directory.mkdir(parents=True, exist_ok=True)
-        reached(CrashPoint.BEFORE_RECORD)
+        maybe_crash(CrashPoint.BEFORE_RECORD)
         self._transaction.write(msgspec.json.encode(state.saved()))
-        reached(CrashPoint.AFTER_RECORD)
+        maybe_crash(CrashPoint.AFTER_RECORD)
 
     def _state(self) -> KeyValueState[str, Transaction]:
         persisted = self._transaction.read()

@@ -32,7 +32,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import publish_directory, sync, writing
 from drivetrain.runtime.state.linked_copy import link_directory, publish_copy
 
@@ -64,14 +64,14 @@ class DividedState:
             for path in (self._made / "offsets").iterdir():
                 if path.name.isdigit() and int(path.name) > batch_id:
                     path.unlink()
-        reached(CrashPoint.BEFORE_DIVISION)
+        maybe_crash(CrashPoint.BEFORE_DIVISION)
         return self._made
 
     def put_in_place(self) -> None:
         """Put the copy in the place of the checkpoint; raises DiskFullError and OutputError."""
         with writing("the fragment's checkpoint", self._whole, if_full=_IF_FULL):
             publish_copy(self._made, self._whole)
-        reached(CrashPoint.AFTER_DIVISION)
+        maybe_crash(CrashPoint.AFTER_DIVISION)
         self.settle()
 
     def settle(self) -> None:

@@ -38,7 +38,7 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import publish_directory, sync, writing
 from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.state.divided_state import settle_all
@@ -114,7 +114,7 @@ class DroppedState:
                     shutil.copyfile(snapshot, place / f"{after + 1}.zip")
         _mark(self._made).write(msgspec.json.encode(Dropped(version, after, newest_ms)))
         self._publish(self._emptied)
-        reached(CrashPoint.STATE_EMPTIED)
+        maybe_crash(CrashPoint.STATE_EMPTIED)
         self.settle()
 
     def restore(self, changes: Path | None) -> None:
@@ -135,7 +135,7 @@ class DroppedState:
                     for batch in range(known.after + 1, last + 1):
                         shutil.copyfile(changes, store / f"{batch + 1}.changelog")
         self._publish(self._restored)
-        reached(CrashPoint.STATE_RESTORED)
+        maybe_crash(CrashPoint.STATE_RESTORED)
         self.settle()
 
     def settle(self) -> None:

@@ -37,7 +37,7 @@ from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.plan.delivery import AT_MOST_ONCE, EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedChannel
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.batch import Batch, Begun, Written
@@ -180,13 +180,13 @@ class Branches:
         for node in self.nodes:
             if node.operation.target is not None:
                 sink = self.sinks[node.id]
-                reached(CrashPoint.BEFORE_SINK)
+                maybe_crash(CrashPoint.BEFORE_SINK)
                 if sink.guarantee != EXACTLY_ONCE:
                     begun()
                 with spending(Phase.SINK, node.id):
                     written = self._write(sink, self._for_sink(frames, node), self.number(batch.id))
                 begun()
-                reached(CrashPoint.AFTER_SINK)
+                maybe_crash(CrashPoint.AFTER_SINK)
                 # Counted at once: if the batch runs again, a sink that already has it reports no rows.
                 self.counts.add(self.counts.into, node.id, written)
             elif _shows(node):

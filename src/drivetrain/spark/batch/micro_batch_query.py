@@ -26,7 +26,7 @@ from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
 from drivetrain.runtime.running_config import RunningConfig
@@ -157,7 +157,7 @@ class MicroBatchQuery(FragmentQuery):
             raise DrainedError(self.fragment.id)
 
     def _run_batch(self, df: DataFrame, batch_id: int, times: BatchTimes) -> None:
-        reached(CrashPoint.BATCH_BEGINS)
+        maybe_crash(CrashPoint.BATCH_BEGINS)
         with spending(Phase.SOURCE):
             batch = self._planned(df, batch_id)
         outcome = self.pipeline.run(batch, self._note_begun)
@@ -276,7 +276,7 @@ class MicroBatchQuery(FragmentQuery):
     # -- the end -------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        reached(CrashPoint.BEFORE_FINISH)
+        maybe_crash(CrashPoint.BEFORE_FINISH)
         with self.turn:
             if not self.is_committed():
                 return  # one more batch has run since this was checked
@@ -290,7 +290,7 @@ class MicroBatchQuery(FragmentQuery):
                 self.rolling.finish()
             self.state = FragmentState.FINISHED
         self.flow.appended(last=True)
-        reached(CrashPoint.AFTER_FINISH)
+        maybe_crash(CrashPoint.AFTER_FINISH)
         self.settled_clock_ms = FINAL_CLOCK_MS
         if self.checkpoints is not None:
             self.checkpoints.ran()  # publish the last results even if the other fragments get no messages

@@ -32,7 +32,7 @@ from drivetrain.core.channel.channel_log import NO_BATCH
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.core.plan.plan import Plan
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.spark.batch.batch import Batch, BatchOutcome, Begun, Written, ignore_begun
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.input_steps import InputSteps
@@ -88,7 +88,7 @@ class BatchPipeline:
             self._append(batch, written, after_ms)
         counts = self._counted(batch, written)
         took_ms = monotonic_ms() - batch.planned_ms
-        reached(CrashPoint.BEFORE_COMMIT)
+        maybe_crash(CrashPoint.BEFORE_COMMIT)
         return BatchOutcome(batch.id, batch.offsets, after_ms, counts, taken, took_ms)
 
     def run_final(self, batch_id: int) -> Counts:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
@@ -53,7 +53,7 @@ class VersionChanges:
             return
         chosen = versions.before_batch(batch_id)
         self._is_chosen = True
-        reached(CrashPoint.VERSION_NOTED)
+        maybe_crash(CrashPoint.VERSION_NOTED)
         if chosen.branches is not self._query.branches:
             for id, store in self.go_over(chosen).items():
                 self.begin_channel(store)

@@ -76,7 +76,7 @@ from drivetrain.core.checkpoint.transaction import (
     Snapshot,
     StateLost,
 )
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, InternalError, UnavailableError
 from drivetrain.runtime.checkpoints.savepoint import positions_in
 from drivetrain.runtime.checkpoints.snapshots import RELEASED, Snapshots, StateFileDamagedError
@@ -336,7 +336,7 @@ class Participation:
     def _snapshot(self, command: Command) -> list[Effect]:
         query, round = self._query, command.round
         sources, channels = self._boundary.positions()
-        reached(CrashPoint.BEFORE_SNAPSHOT)
+        maybe_crash(CrashPoint.BEFORE_SNAPSHOT)
         try:
             note_entries(query.directory, channels, query.readers)
             size = self._snapshots.take(self.fragment, round, query.directory, query.batch_id)
@@ -348,7 +348,7 @@ class Participation:
             return self._core.step(SnapshotFailed(round, str(damaged)))
         except DrivetrainError as error:
             return self._core.step(SnapshotFailed(round, str(error)))
-        reached(CrashPoint.AFTER_SNAPSHOT)
+        maybe_crash(CrashPoint.AFTER_SNAPSHOT)
         sinks = dict.fromkeys(self._own_sinks(), self._boundary.last_number)
         snapshot = Snapshot(query.batch_id, sources, channels, sinks, size, pictures)
         effects = self._core.step(SnapshotTaken(round, snapshot))
@@ -364,14 +364,14 @@ class Participation:
         record = publish.command.record
         if record is None:
             raise InternalError("a transaction is committed without a record", where=self.fragment)
-        reached(CrashPoint.BEFORE_PUBLICATION)
+        maybe_crash(CrashPoint.BEFORE_PUBLICATION)
         if publish.snapshot is not None and publish.snapshot.sinks:
             last = {id: n for snapshot in record.fragments.values() for id, n in snapshot.sinks.items()}
             publish_transaction(self._sinks, record.txid, last, own=publish.snapshot.sinks)
             if self._boundary.is_finished:
                 self._query.rolling.finish()
             self._query.figures.published(publish.snapshot.batch_id)
-        reached(CrashPoint.AFTER_PUBLICATION)
+        maybe_crash(CrashPoint.AFTER_PUBLICATION)
         self._snapshots.forget(self.fragment, record.round)
         self._keep_behind(record)
 

@@ -105,7 +105,13 @@ class _Batch:
     """The calls for the messages of one batch."""
 
     def __init__(
-        self, fn: Function, messages: list[Any], calls: Calls, cache: ResultCache | None, *, stops: bool
+        self,
+        fn: Function,
+        messages: list[Any],
+        calls: Calls,
+        cache: ResultCache | None,
+        *,
+        stops: bool,
     ) -> None:
         self._fn: Final = fn
         self._messages: Final = messages

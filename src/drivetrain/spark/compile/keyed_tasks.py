@@ -22,7 +22,7 @@ import pandas as pd
 from pyspark import cloudpickle
 
 from drivetrain.api.graph import Node
-from drivetrain.api.keyed_task import RUNNING, Keyed, KeyedTask
+from drivetrain.api.keyed_task import RUNNING, KeyedDeclaration, KeyedTask
 from drivetrain.api.operations import Process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, ended_by
 from drivetrain.core.state.key_migration import declaration
@@ -70,7 +70,7 @@ def keyed_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Sta
     return StatefulPlan(out, expand=expander(unpack, results.schema, message_class(operation.type)))
 
 
-def _require(node: Node, declared: Keyed, frame: Frame) -> None:
+def _require(node: Node, declared: KeyedDeclaration, frame: Frame) -> None:
     for name in declared.keys:
         require_column(name, frame.columns, str(node), "to tell keys by")
     if not frame.timed and (declared.in_order or any(state.ttl_ms is not None for state in declared.states)):
@@ -112,7 +112,9 @@ class KeyedFunction(BucketFunction):
 class _Running(Place, TimersOfKey):
     """The part of its runner that a Task can use: the states of the current key, and its timers."""
 
-    def __init__(self, states: KeyStates, declared: Keyed, kind: type[KeyedTask[Any, Any]]) -> None:
+    def __init__(
+        self, states: KeyStates, declared: KeyedDeclaration, kind: type[KeyedTask[Any, Any]]
+    ) -> None:
         Place.__init__(self, states)
         TimersOfKey.__init__(self, states, kind, KeyedTask)
         self.states_by_name = {
@@ -127,7 +129,9 @@ class _Running(Place, TimersOfKey):
 class _Batch:
     """One call for a bucket."""
 
-    def __init__(self, operator: str, declared: Keyed, states: KeyStates, task: Any, clock_ms: int) -> None:
+    def __init__(
+        self, operator: str, declared: KeyedDeclaration, states: KeyStates, task: Any, clock_ms: int
+    ) -> None:
         self.late = 0
         self._operator: Final = operator
         self._declared: Final = declared

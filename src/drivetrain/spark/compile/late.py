@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import Node
-from drivetrain.api.operations import Late
+from drivetrain.api.operations import LateMessages
 from drivetrain.api.windows import Window
 from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.columns import TS
@@ -52,7 +52,7 @@ def is_late(window: Window, clock_ms: int | None, lateness_ms: int = 0) -> Colum
 def late_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     """The messages that are too late for the windows of another processor."""
     operation, ready = node.operation, inputs[0].resolved()
-    assert isinstance(operation, Late)
+    assert isinstance(operation, LateMessages)
     window = window_of(around.graph.nodes[operation.of])
     late = is_late(window, around.clock_ms, operation.lateness_ms)
     return Frame(ready.df.where(late), (), ready.message)

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructField, StructType
 
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import Output, Process
-from drivetrain.api.task import To
+from drivetrain.api.task import NamedOutput
 from drivetrain.api.types import MessageType
 from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.columns import TS
@@ -68,17 +68,19 @@ class ResultColumns:
     def arrays(self, results: Sequence[Any], operator: str) -> list[pa.Array]:
         """The columns of results in order; raises an embedded `OperatorError` for one that does not fit."""
         main = to_arrow_schema(self.names, timezone="UTC")
-        if To not in set(map(type, results)):
+        if NamedOutput not in set(map(type, results)):
             columns = columns_of(list(results), self.type, main, operator)
             return [*columns, *self._without_outputs(len(results))]
         self._refuse_unknown(results, operator)
-        of_main = [i for i, result in enumerate(results) if type(result) is not To]
+        of_main = [i for i, result in enumerate(results) if type(result) is not NamedOutput]
         arrays = columns_of([results[i] for i in of_main], self.type, main, operator)
         places = _places(of_main, len(results))
         fields = []
         for name, declared, columns in self.outputs:
             schema = to_arrow_schema(columns, timezone="UTC")
-            own = [i for i, result in enumerate(results) if type(result) is To and result.output == name]
+            own = [
+                i for i, result in enumerate(results) if type(result) is NamedOutput and result.output == name
+            ]
             values = columns_of(
                 [results[i].value for i in own], declared, schema, f"{operator}, its output {name}"
             )
@@ -90,7 +92,7 @@ class ResultColumns:
 
         Raises an embedded `OperatorError` for one with other columns.
         """
-        name, made = (result.output, result.value) if isinstance(result, To) else (None, result)
+        name, made = (result.output, result.value) if isinstance(result, NamedOutput) else (None, result)
         if name is not None:
             self._refuse_unknown([result], operator)
         columns = self.names if name is None else next(c for n, _, c in self.outputs if n == name)
@@ -124,7 +126,7 @@ class ResultColumns:
     def _refuse_unknown(self, results: Sequence[Any], operator: str) -> None:
         known = [name for name, _, _ in self.outputs]
         for result in results:
-            if type(result) is To and result.output not in known:
+            if type(result) is NamedOutput and result.output not in known:
                 raise embedded(
                     OperatorError(
                         f"the Task has no output {result.output!r}: its class declares "

@@ -23,7 +23,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import Process
 from drivetrain.api.partitioners import Partitioner
-from drivetrain.api.task import At, Task, TaskContext, To
+from drivetrain.api.task import NamedOutput, Task, TaskContext, TimestampedValue
 from drivetrain.core.clock.time_bounds import known_clock
 from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.columns import TS
@@ -286,8 +286,8 @@ def call_hook(operator: str, name: str, hook: Any, *args: Any) -> list[Any]:
 
 
 def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
-    """Add one result with its timestamp, or with that of its `At`."""
-    if isinstance(result, At):
+    """Add one result with its timestamp, or with that of its `TimestampedValue`."""
+    if isinstance(result, TimestampedValue):
         out.append(result.value)
         at.append(result.timestamp_ms * 1000)
     else:
@@ -298,7 +298,7 @@ def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
 def _on_batch(task: Any, batch: pa.RecordBatch) -> Iterable[Any] | None:
     """A task's results for a batch, as an iterable even if they are a single batch or table."""
     made = task.on_batch(batch)
-    return [made] if isinstance(made, pa.RecordBatch | pa.Table | To) else made
+    return [made] if isinstance(made, pa.RecordBatch | pa.Table | NamedOutput) else made
 
 
 def _attributes(task: Task[Any, Any]) -> dict[str, tuple[Any, int | None]]:

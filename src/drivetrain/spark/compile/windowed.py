@@ -22,7 +22,7 @@ from drivetrain.api.graph import Node
 from drivetrain.api.monoids import Aggregation
 from drivetrain.api.operations import (
     Aggregate,
-    Early,
+    EarlyResults,
     Fold,
     How,
     JoinStream,
@@ -121,7 +121,7 @@ def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
 def early(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
     """The results so far of windows that the clock has not passed, each after the batches that change it."""
     operation, where = node.operation, str(node)
-    assert isinstance(operation, Early)
+    assert isinstance(operation, EarlyResults)
     of, window = operation.aggregate, operation.aggregate.window
     require_timestamps(inputs[0], window, where)
     df = keyed(timed(inputs[0].resolved().df, window), of, where, around.report)

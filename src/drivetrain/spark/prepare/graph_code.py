@@ -19,7 +19,7 @@ from typing import Final
 from pyspark import cloudpickle
 
 from drivetrain.api.graph import Graph
-from drivetrain.api.written_out import written_out_in
+from drivetrain.api.literal_secrets import written_out_in
 from drivetrain.config.references import HOW
 from drivetrain.errors import InputError, UserError
 from drivetrain.spark.prepare.code_shipping import ship

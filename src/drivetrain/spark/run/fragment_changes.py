@@ -39,7 +39,7 @@ from drivetrain.core.change.leaving import (
 from drivetrain.core.clock.clock_service import ClockedFragment
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.figures import show_counted
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
@@ -225,11 +225,11 @@ class FragmentChanges:
                 case EndChannels(id):
                     for channel, producer in self._channels(id):
                         self._end(channel, producer)
-                    reached(CrashPoint.CHANNEL_ENDS)
+                    maybe_crash(CrashPoint.CHANNEL_ENDS)
                 case NoteFinished(id):
                     self._stop(id)
                     self._stored.note_leaving(self._left_by[id][0], id, "is deleted")
-                    reached(CrashPoint.FRAGMENT_LEAVES)
+                    maybe_crash(CrashPoint.FRAGMENT_LEAVES)
                 case Delete(id):
                     self._delete(id)
                     self._versions.notices.append(f"fragment {id} has left the application")

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.channel.channel_log import NO_BATCH
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import publish_directory
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.beginning import ChannelBeginning, former_producer
@@ -213,7 +213,7 @@ class HistoryReader:
             if newest is not None:
                 self.newest_ms = max(newest, newest if self.newest_ms is None else self.newest_ms)
         self._parts += 1
-        reached(CrashPoint.HISTORY_PART)
+        maybe_crash(CrashPoint.HISTORY_PART)
 
     def _result(self, query: RunningQuery) -> dict[str, list[Segment]]:
         if self._made is None:
@@ -289,7 +289,7 @@ class HistoryReader:
             shutil.rmtree(place, ignore_errors=True)
             place.parent.mkdir(parents=True, exist_ok=True)
             publish_directory(Path(former.uri), place)
-            reached(CrashPoint.HISTORY_PLACED)
+            maybe_crash(CrashPoint.HISTORY_PLACED)
 
 
 def _now_ms() -> int:

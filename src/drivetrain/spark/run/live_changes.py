@@ -34,7 +34,7 @@ from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
 from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import Change, LiveChange, Outcome, Stage
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
@@ -351,7 +351,7 @@ class LiveChanges:
                 assert self._ended is not None
                 self._fragments.let_leave(fragment, self._ended, goes_back=goes_back)
             case trial.RecordOutcome(change, outcome, fragment, why):
-                reached(CrashPoint.BEFORE_OUTCOME)
+                maybe_crash(CrashPoint.BEFORE_OUTCOME)
                 if outcome is Outcome.ROLLED_BACK:
                     self._withdrawn.note(change, fragment, why)
                     self._rolled_back.add(change.number)
@@ -360,7 +360,7 @@ class LiveChanges:
                 else:
                     self._fragments.note_done(change)
                 self._ended = change
-                reached(CrashPoint.AFTER_OUTCOME)
+                maybe_crash(CrashPoint.AFTER_OUTCOME)
                 self._take(trial.OutcomeRecorded())
             case trial.TellEnd() as ended:
                 self._end(ended)
@@ -379,7 +379,7 @@ class LiveChanges:
     def _record_version(self) -> None:
         proposal = self._proposal
         assert proposal is not None
-        reached(CrashPoint.BEFORE_VERSION)
+        maybe_crash(CrashPoint.BEFORE_VERSION)
         try:
             record = self._execution.rundir.versions.note(
                 proposal.loaded.record, proposal.made_how, proposal.code
@@ -387,7 +387,7 @@ class LiveChanges:
         except DrivetrainError as error:
             self._take(trial.RecordingFailed(str(error)))
             return
-        reached(CrashPoint.AFTER_VERSION)
+        maybe_crash(CrashPoint.AFTER_VERSION)
         self.versions.recorded(proposal.loaded, record)
         self._fragments.hold(proposal.change)
         self.versions.put_in_force(record.number)

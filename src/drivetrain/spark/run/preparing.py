@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql.types import StructType
 
-from drivetrain.api.written_out import notice, written_out
+from drivetrain.api.literal_secrets import literal_secret_notice, literal_secrets
 from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.plan import Plan
@@ -195,7 +195,7 @@ def _prepared(
     subscribed = subscribe(plan.graph, rundir, config, waiting)
     execution = _started(plan, rundir, config, sinks, flow, host)
     execution.notices += subscribed
-    execution.notices += map(notice, written_out(plan.graph, config))
+    execution.notices += map(literal_secret_notice, literal_secrets(plan.graph, config))
     if restored is not None:
         execution.notices.append(restored)
     if saved is not None:

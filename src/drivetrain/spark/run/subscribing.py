@@ -32,7 +32,7 @@ from drivetrain.api.application_stream import ApplicationStream
 from drivetrain.api.types import schema_of
 from drivetrain.core.change.graph_version import SubscriptionRecord
 from drivetrain.core.change.live_change import Stage
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.runtime import outside_producer
 from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted, asked_state
@@ -209,7 +209,7 @@ def _noted(id: str, source: ApplicationStream, rundir: RunDirectory, given: _Giv
         producer.writers,
     )
     write_note(rundir.source(id), note)
-    reached(CrashPoint.SUBSCRIPTION_NOTED)
+    maybe_crash(CrashPoint.SUBSCRIPTION_NOTED)
     outside_producer.noted(producer, rundir.app_id, id)
     return note
 

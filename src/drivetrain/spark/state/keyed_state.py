@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from drivetrain.api.keyed_task import Keyed
+from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import (
@@ -30,7 +30,7 @@ from drivetrain.core.state.state_keys import decoded_key
 
 
 def keyed_values(
-    declared: Keyed, saved: bytes, clock_ms: int, only: bytes | None = None
+    declared: KeyedDeclaration, saved: bytes, clock_ms: int, only: bytes | None = None
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The keys of a bucket, or only one, with their states by name: a value, a list or a mapping.
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivetrain.api.graph import Node
-from drivetrain.api.keyed_task import Keyed
+from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.api.operations import Operation, Process
-from drivetrain.api.persistent import Persistent
+from drivetrain.api.persistent import PersistentDeclaration
 from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.core.state.two_state import TwoStates
@@ -74,7 +74,7 @@ def require_same_version(node: Node, before: Node) -> None:
     )
 
 
-def declared_of(operation: Operation) -> Keyed | Persistent | None:
+def declared_of(operation: Operation) -> KeyedDeclaration | PersistentDeclaration | None:
     """The declaration of a keyed or persistent Task; None for other operations."""
     return (operation.keyed or operation.persistent) if isinstance(operation, Process) else None
 
@@ -86,11 +86,13 @@ def _reader(operation: Process) -> Callable[[bytes], object]:
     return partial(TwoStates, rules_of(operation))
 
 
-def _is_same(noted: Keyed | Persistent | None, declared: Keyed | Persistent) -> bool:
+def _is_same(
+    noted: KeyedDeclaration | PersistentDeclaration | None, declared: KeyedDeclaration | PersistentDeclaration
+) -> bool:
     return noted is not None and (str(noted), noted.version) == (str(declared), declared.version)
 
 
-def _noted(fragment: Path) -> Keyed | Persistent | None:
+def _noted(fragment: Path) -> KeyedDeclaration | PersistentDeclaration | None:
     try:
         noted = noted_operator(fragment)
     except InputError:

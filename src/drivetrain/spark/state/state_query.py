@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from drivetrain.api.durations import duration_text
-from drivetrain.api.keyed_task import Keyed
+from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.api.moments import moment_ms, moment_text
 from drivetrain.api.operations import Aggregate, Fold, Process
 from drivetrain.core.clock.time_bounds import ended_by, known_clock
@@ -239,7 +239,7 @@ class States:
                 window = None if operation.window.kind == "global" else (start // 1000, -(-end // 1000))
                 yield KeptState(_bare(key), operation.monoid.result(state), window)
 
-    def _of_keyed(self, declared: Keyed, batch: int, *keys: Any) -> Iterator[KeptState]:
+    def _of_keyed(self, declared: KeyedDeclaration, batch: int, *keys: Any) -> Iterator[KeptState]:
         only = encoded_key(keys[0]) if keys else None
         clock_ms = clock_at(self._fragment, batch)
         for saved in self._blobs(batch, None if only is None else bucket_of(only)).values():

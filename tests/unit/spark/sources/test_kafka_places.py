@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from drivetrain.api.kafka import Kafka, Place
+from drivetrain.api.kafka import Kafka, TopicPosition
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition, Topic
 from drivetrain.connectors.kafka.message_decoder import bad_message
 from drivetrain.connectors.kafka.opened_kafka import OpenedKafka
@@ -50,7 +50,7 @@ TOPICS = st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=1, max_siz
 
 @given(TOPICS, st.integers(0, 50))
 def test_from_a_time_on_no_message_is_missed_however_disordered(topics: Topics, ms: int) -> None:
-    start = resolve_start(topics.admin, Place(ms=ms), list(topics.times), 0, "here")
+    start = resolve_start(topics.admin, TopicPosition(ms=ms), list(topics.times), 0, "here")
     for partition, times in topics.times.items():
         assert all(time < ms for time in times[: start[partition]])
 
@@ -59,7 +59,7 @@ def test_from_a_time_on_no_message_is_missed_however_disordered(topics: Topics, 
 def test_up_to_a_time_no_message_is_missed_that_is_not_behind_by_more_than_the_disorder(
     topics: Topics, ms: int, disorder_ms: int
 ) -> None:
-    end = resolve_end(topics.admin, Place(ms=ms), list(topics.times), disorder_ms, "here")
+    end = resolve_end(topics.admin, TopicPosition(ms=ms), list(topics.times), disorder_ms, "here")
     for partition, times in topics.times.items():
         for n, time in enumerate(times):
             behind = max(times[: n + 1]) - time
@@ -70,12 +70,12 @@ def test_offsets_that_kafka_has_not_or_that_name_no_partition_are_refused() -> N
     topics = Topics({("t", 0): [1, 2, 3]}, gone={("t", 0): 1})
     for offset in (0, 4):
         with pytest.raises(InputError, match="cannot start at this offset"):
-            resolve_start(topics.admin, Place(offsets=(("", 0, offset),)), [("t", 0)], 0, "here")
+            resolve_start(topics.admin, TopicPosition(offsets=(("", 0, offset),)), [("t", 0)], 0, "here")
     with pytest.raises(InputError, match="no such partition"):
-        resolve_start(topics.admin, Place(offsets=(("", 7, 1),)), [("t", 0)], 0, "here")
+        resolve_start(topics.admin, TopicPosition(offsets=(("", 7, 1),)), [("t", 0)], 0, "here")
     several = Topics({("a", 0): [1], ("b", 0): [1]})
     with pytest.raises(InputError, match="must name them"):
-        resolve_start(several.admin, Place(offsets=(("", 0, 1),)), list(several.times), 0, "here")
+        resolve_start(several.admin, TopicPosition(offsets=(("", 0, 1),)), list(several.times), 0, "here")
 
 
 def test_places_are_read_back_as_written(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_partitions_keep_dense_numbers_when_partitions_and_topics_are_added(tmp_
 
 def test_how_far_it_is_counts_to_the_end_and_no_further() -> None:
     places = Places({("t", 0): 10, ("t", 1): 0}, {("t", 0): 20, ("t", 1): 0}, {"t": "id"})
-    source = Kafka(bootstrap="b:1", topics=("t",), end=Place(word="latest"))
+    source = Kafka(bootstrap="b:1", topics=("t",), end=TopicPosition(word="latest"))
     context = SourceContext(cast(SparkSession, None), "nowhere", "app", "source")
     rows = cast(DataFrame, None)
     watch = OpenedKafka(source, Topics({}).admin, places, context, None, rows, 10, is_partitioned=True)

@@ -42,7 +42,7 @@ from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, S
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex
-from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -252,7 +252,7 @@ class StoredVersions:
         with self._rundir.preparation.while_prepared_by(self._me):
             change = compiled.change
             self._pause.write(HandoverPause(compiled.id, change.number, tuple(sorted(change.touched))))
-        reached(CrashPoint.HANDOVER_PAUSED)
+        maybe_crash(CrashPoint.HANDOVER_PAUSED)
 
     def end_pause(self) -> None:
         """Let the fragments continue; raises like `record`."""
@@ -264,7 +264,7 @@ class StoredVersions:
     def record(self, compiled: Compiled) -> Standing:
         """Put a version in force; raises UnavailableError when another application master decides by now,
         and errors of writing: then nothing has changed."""
-        reached(CrashPoint.BEFORE_VERSION)
+        maybe_crash(CrashPoint.BEFORE_VERSION)
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
             record, code = stored.proposal(compiled.id)
@@ -289,16 +289,16 @@ class StoredVersions:
                     raise
                 # The file is there, and is what counts; only its directory could not be synced.
             if compiled.at is not None:
-                reached(CrashPoint.HANDOVER_RECORDED)
+                maybe_crash(CrashPoint.HANDOVER_RECORDED)
                 self._pause.remove()
         self.withdraw(compiled.id)
-        reached(CrashPoint.AFTER_VERSION)
+        maybe_crash(CrashPoint.AFTER_VERSION)
         return self.stands()
 
     def record_outcome(self, effect: RecordOutcome) -> Standing:
         """Record how a change has ended, and which fragments now have to leave; raises like `record`."""
         change, outcome = effect.change, effect.outcome
-        reached(CrashPoint.BEFORE_OUTCOME)
+        maybe_crash(CrashPoint.BEFORE_OUTCOME)
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
             if stored.ending(change.number) is not None:
@@ -313,7 +313,7 @@ class StoredVersions:
                 leaving: dict[str, HowItLeaves] = dict.fromkeys(change.starts, "is discarded")
                 why = (effect.fragment, effect.why)
                 stored.note_ending(change.number, outcome, *why, to_remove=new, leaving=leaving)
-        reached(CrashPoint.AFTER_OUTCOME)
+        maybe_crash(CrashPoint.AFTER_OUTCOME)
         return self.stands()
 
     # ---- configuration

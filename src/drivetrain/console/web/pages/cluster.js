@@ -108,7 +108,7 @@ function Configuration() {
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
     ${
       shown.length
-        ? html`<${Table} label="Configuration" rows=${shown} id=${(/** @type {Value} */ one) => one.key} columns=${VALUES} />`
+        ? html`<${Table} label="Configuration" rows=${shown} id=${(/** @type {KeyedValue} */ one) => one.key} columns=${VALUES} />`
         : html`<${Empty}>${values ? "Every key has its default." : "Waiting for the console …"}<//>`
     }
   <//>`;

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from drivetrain.api.graph import Graph
 from drivetrain.api.settings import Setting
 from drivetrain.config import Config
-from drivetrain.config.references import HOW, is_written_out
+from drivetrain.config.references import HOW, is_literal_secret
 from drivetrain.errors import UserError
 
 _WORDS = frozenset(("token", "secret"))
@@ -28,9 +28,9 @@ class SecretWrittenOutError(UserError):
     code = "secret-written-out"
 
 
-def written_out(graph: Graph | None, config: Config) -> list[str]:
+def literal_secrets(graph: Graph | None, config: Config) -> list[str]:
     """The places of literal secrets: options of sources and sinks, and tables of the configuration."""
-    found = [f"{name} ({place})" for name, place in config.written_out()]
+    found = [f"{name} ({place})" for name, place in config.literal_secrets()]
     return found if graph is None else [*found, *written_out_in(graph)]
 
 
@@ -41,22 +41,22 @@ def written_out_in(graph: Graph) -> list[str]:
         end = node.operation.target or node.operation.any_source
         options: Iterable[tuple[str, str]] = getattr(end, "options", ())
         at = f"{node.id} ({node.where})"
-        found += [f"{name} of {at}" for name, value in options if is_written_out(name, value)]
+        found += [f"{name} of {at}" for name, value in options if is_literal_secret(name, value)]
     return found
 
 
-def settings_written_out(given: Mapping[str, str], declared: Mapping[str, Setting]) -> list[str]:
+def settings_with_literal_secrets(given: Mapping[str, str], declared: Mapping[str, Setting]) -> list[str]:
     """The settings whose names look like secrets, not declared otherwise, with literal values."""
     return [
         f"--set {name}"
         for name, value in given.items()
         if name.lower() not in _WORDS
-        and is_written_out(name, value)
+        and is_literal_secret(name, value)
         and (name not in declared or declared[name].secret is None)
     ]
 
 
-def refuse_written_out(places: Iterable[str]) -> None:
+def refuse_literal_secrets(places: Iterable[str]) -> None:
     """Raise `SecretWrittenOutError` if there is any place with a literal secret."""
     where = ", ".join(places)
     if where:
@@ -68,6 +68,6 @@ def refuse_written_out(places: Iterable[str]) -> None:
         )
 
 
-def notice(place: str) -> str:
+def literal_secret_notice(place: str) -> str:
     """The notice about one place, for the user that runs the application here."""
     return f"a literal secret: {place}; {HOW}"

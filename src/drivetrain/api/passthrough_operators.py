@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from drivetrain.api.column_arguments import as_column, event_time, require_names_of_columns
 from drivetrain.api.columns import Column
 from drivetrain.api.durations import milliseconds
+from drivetrain.api.foreign_operator_names import STREAM_WORDS
 from drivetrain.api.functions import function, named_after
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
@@ -28,7 +29,6 @@ from drivetrain.api.operations import (
     Sample,
     Write,
 )
-from drivetrain.api.other_words import STREAM_WORDS
 from drivetrain.api.sinks import Sink
 from drivetrain.api.spelling import other_word
 from drivetrain.errors import GraphError
@@ -38,7 +38,7 @@ _MOST_TASKS = 100_000
 """The largest number with which Spark still starts."""
 
 
-class PassingOperators(Generic[T]):
+class PassThroughOperators(Generic[T]):
     """A handle on a processor, with the operators that leave the columns of messages as they are."""
 
     def __init__(self, app: GraphBuilder, id: str) -> None:

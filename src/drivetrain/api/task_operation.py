@@ -21,7 +21,7 @@ from drivetrain.api.location import caller
 from drivetrain.api.operations import Operation, Process
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.api.persistent import PersistentTask, persistence, written_hooks
-from drivetrain.api.task import At, Task, To
+from drivetrain.api.task import NamedOutput, Task, TimestampedValue
 from drivetrain.api.types import MessageType, element_annotation, message_type, returned_annotation
 from drivetrain.config.nearest import did_you_mean
 from drivetrain.errors import GraphError
@@ -71,7 +71,7 @@ def process(
     batched = hasattr(kind, "on_batch")
     declared = returns if returns is not None else kind.output
     if declared is None and not batched:
-        declared = _without_to(kind.on_next)
+        declared = _without_named_outputs(kind.on_next)
     out: MessageType = output_type(
         kind.__name__, where, kind.on_next, declared, element=declared is None and not batched
     )
@@ -132,13 +132,14 @@ def named_outputs(kind: type[Task[Any, Any]]) -> tuple[tuple[str, MessageType], 
     return tuple(found)
 
 
-def _without_to(hook: Any) -> object | None:
-    """The type of the main results of a hook whose annotation mentions `To`; None for any other hook."""
+def _without_named_outputs(hook: Any) -> object | None:
+    """The type of the main results of a hook whose annotation mentions `NamedOutput`; None for any other
+    hook."""
     options = _options(hook)
-    main = [option for option in options if option not in (To, At[To])]
+    main = [option for option in options if option not in (NamedOutput, TimestampedValue[NamedOutput])]
     if len(main) == len(options):
         return None
-    plain = [option for option in main if typing.get_origin(option) is not At]
+    plain = [option for option in main if typing.get_origin(option) is not TimestampedValue]
     # If nothing leaves the main output, its stream still has a type.
     return functools.reduce(operator.or_, plain) if plain else str
 
@@ -156,10 +157,11 @@ def _of_keys(
     """The operation of a Task with states by key; `hooks` are those that its class defines."""
     declared = returns if returns is not None else kind.output
     telling = [hook for hook in hooks if element_annotation(returned_annotation(hook)) is not None]
-    telling.sort(key=lambda hook: set(_options(hook)) <= {To, At[To]})  # those with main results first
+    named: set[object] = {NamedOutput, TimestampedValue[NamedOutput]}
+    telling.sort(key=lambda hook: set(_options(hook)) <= named)  # those with main results first
     telling += [hook for hook in hooks if returned_annotation(hook) is None]
     if declared is None and telling:
-        declared = _without_to(telling[0])
+        declared = _without_named_outputs(telling[0])
     if declared is not None or telling:
         of = (*telling, kind.on_next)[0]
         out = output_type(kind.__name__, caller(), of, declared, element=declared is None)
