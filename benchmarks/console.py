@@ -31,9 +31,9 @@ from typing import Any
 import httpx
 
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
     ApplicationSpec,
     ApplicationState,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     WorkerView,
@@ -200,10 +200,10 @@ class LargeCluster:
             WorkerView(f"w{n}", f"worker-{n}", f"host-{n}", 8, 2, self._began_ms) for n in range(APPLICATIONS)
         )
 
-    async def applications(self) -> tuple[ApplicationLine, ...]:
+    async def applications(self) -> tuple[ApplicationSummary, ...]:
         """All of them, the newest first."""
         return tuple(
-            ApplicationLine(
+            ApplicationSummary(
                 f"app{n}-{n}", f"app{n}", ApplicationState.ACTIVE, 1, self._began_ms, clock_ms=self.looks
             )
             for n in range(APPLICATIONS, 0, -1)

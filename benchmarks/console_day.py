@@ -35,9 +35,9 @@ from typing import Any, Final
 from benchmarks.console import status
 from drivetrain.cluster.client import UnknownApplicationError
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
     ApplicationSpec,
     ApplicationState,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     WorkerView,
@@ -84,11 +84,11 @@ class RenewingCluster:
             WorkerView(f"w{n}", f"worker-{n}", f"host-{n}", 8, 2, BEGAN_MS) for n in range(self._applications)
         )
 
-    async def applications(self) -> tuple[ApplicationLine, ...]:
+    async def applications(self) -> tuple[ApplicationSummary, ...]:
         """Those that run now; those that have ended are forgotten."""
         now_ms = self.now_ms()
         return tuple(
-            ApplicationLine(id, id.split("-")[0], ApplicationState.ACTIVE, 1, BEGAN_MS, clock_ms=now_ms)
+            ApplicationSummary(id, id.split("-")[0], ApplicationState.ACTIVE, 1, BEGAN_MS, clock_ms=now_ms)
             for id in self._ids()
         )
 

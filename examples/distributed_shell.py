@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from drivetrain.actor import Message
-from drivetrain.cluster.app_master import Answered, ApplicationMaster, CustomExecutor, Member
+from drivetrain.cluster.app_master import ApplicationMaster, AskOutcome, CustomExecutor, Member
 from drivetrain.cluster.messages.applications import ApplicationState, GetWorkers, Workers
 from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered
@@ -73,7 +73,7 @@ class Shell(ApplicationMaster):
         if self.workers is None:
             self.look_for_workers()
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: AskOutcome) -> None:
         match answer.answer:
             case Workers(workers) if workers and self.workers is None:
                 self.workers = sorted(worker.name for worker in workers)

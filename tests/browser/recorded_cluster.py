@@ -18,9 +18,9 @@ import msgspec
 
 from drivetrain.api import Application, Task, agg, sinks, sources, windows
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
     ApplicationSpec,
     ApplicationState,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     WorkerView,
@@ -225,10 +225,10 @@ def spec_of(one: Recorded) -> ApplicationSpec:
     )
 
 
-def line_of(one: Recorded, now_ms: int) -> ApplicationLine:
+def line_of(one: Recorded, now_ms: int) -> ApplicationSummary:
     """The application in the list of a leader."""
     view = view_of(one, now_ms)
-    return ApplicationLine(
+    return ApplicationSummary(
         view.app_id,
         view.spec.name,
         view.state,

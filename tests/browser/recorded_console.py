@@ -22,9 +22,9 @@ import recorded_state
 from drivetrain.cluster.client import Piece, Submission, UnknownApplicationError
 from drivetrain.cluster.leader import NoLeaderError
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
     ApplicationSpec,
     ApplicationState,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     WorkerView,
@@ -75,7 +75,7 @@ class RecordedClient:
         self._require_leader()
         return recorded.workers()
 
-    async def applications(self) -> list[ApplicationLine]:
+    async def applications(self) -> list[ApplicationSummary]:
         self._require_leader()
         return [recorded.line_of(one, self._now_ms()) for one in self._applications]
 

@@ -32,7 +32,7 @@ from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import guard_of
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
 from drivetrain.cluster.app_master.app_master_messages import Setup
-from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationState
 from drivetrain.cluster.messages.executing import (
@@ -44,9 +44,9 @@ from drivetrain.cluster.messages.executing import (
     ExecutorRegistered,
     ExecutorReport,
     FragmentChanged,
+    FragmentChangedReply,
     FragmentOutcome,
     FragmentProgress,
-    Known,
     Prepare,
     Prepared,
     RegisterExecutor,
@@ -58,7 +58,7 @@ from drivetrain.cluster.messages.registration import (
     AppMasterRegistered,
     AppMasterReport,
     RegisterAppMaster,
-    ReportTaken,
+    ReportAccepted,
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
 from drivetrain.config import Config
@@ -229,7 +229,7 @@ class World:
         )
 
         def make() -> StreamAppMaster:
-            self.actor = StreamAppMaster(setup, lambda: Planned(vertices))
+            self.actor = StreamAppMaster(setup, lambda: PlannedApplication(vertices))
             return self.actor
 
         self.paths["am"] = str(system.spawn(make, "app-master").path)
@@ -342,7 +342,7 @@ class SimulatedMaster(Actor):
                     world.registry, world.restarts = message, message.restarts
                     if message.prepared:
                         world.spec = msgspec.structs.replace(world.spec, fresh=False, replay_from_ms=None)
-                self.context.reply(ReportTaken())
+                self.context.reply(ReportAccepted())
             case RequestSlots():
                 self._allocate(message)
             case CancelRequest():
@@ -538,7 +538,7 @@ class SimulatedExecutor(Actor):
         change = FragmentChanged(self.launch.launch_id, fragment, attempt, outcome, error, report=report)
         while True:
             try:
-                answer = await self.app_master.ask(change, Known, timeout_ms=1_000)
+                answer = await self.app_master.ask(change, FragmentChangedReply, timeout_ms=1_000)
             except ActorStoppedError:
                 return
             except AskError:  # like `report_outbox`: a refused report is sent again

@@ -24,7 +24,7 @@ from shell_world import change_of, check_gone, check_handovers
 from drivetrain.actor import ActorPath, ActorSystem, AskError, Message
 from drivetrain.cluster.messages.changing import (
     ChangeGraph,
-    ChangeStands,
+    ChangeStatus,
     CheckVersion,
     GetChange,
     GiveUpChange,
@@ -159,9 +159,9 @@ class Changer:
             number, options = random.choice(sorted(self.in_force)), ChangeOptions(even_if_read=True)
             request = ChangeGraph(0, None, number, options)
         else:
-            stands = await app_master.ask(GetChange(), ChangeStands, timeout_ms=2_000)
+            stands = await app_master.ask(GetChange(), ChangeStatus, timeout_ms=2_000)
             request = GiveUpChange(stands.state.number or 1)
-        answer = await app_master.ask(request, ChangeStands, timeout_ms=20_000)
+        answer = await app_master.ask(request, ChangeStatus, timeout_ms=20_000)
         self.changes_left -= answer.error is None
         if (
             answer.error is not None

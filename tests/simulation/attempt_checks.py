@@ -30,7 +30,7 @@ from drivetrain.actor import Message
 from drivetrain.cluster.app_master.stream.application_checkpoints import ApplicationCheckpoints
 from drivetrain.cluster.executor.executor import Executor
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
-from drivetrain.cluster.executor.spark_work import Work
+from drivetrain.cluster.executor.spark_work import SparkWork
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered
 from drivetrain.cluster.messages.executing import FragmentOutcome
 from drivetrain.core.checkpoint.transaction import Command, Transaction
@@ -222,7 +222,7 @@ def judged(checks: AttemptChecks) -> Iterator[None]:
     """Report locks, preparations and records of checkpoints to `checks`."""
     take, wait, release = FileLock.take, FileLock.wait, FileLock.release
     persist, note = CheckpointFiles.persist, Preparation.note
-    answered, command = ApplicationCheckpoints.answered, Work.take_command
+    answered, command = ApplicationCheckpoints.answered, SparkWork.take_command
 
     def taken(lock: FileLock, *, shared: bool = False) -> bool:
         is_free = take(lock, shared=shared)
@@ -250,7 +250,7 @@ def judged(checks: AttemptChecks) -> Iterator[None]:
         checks.answered(message)
         answered(checkpoints, message)
 
-    def taken_command(work: Work, fragment: str, input: str, told: Command) -> None:
+    def taken_command(work: SparkWork, fragment: str, input: str, told: Command) -> None:
         checks.commanded()
         command(work, fragment, input, told)
 
@@ -262,7 +262,7 @@ def judged(checks: AttemptChecks) -> Iterator[None]:
             (CheckpointFiles, "persist", persisted),
             (Preparation, "note", noted),
             (ApplicationCheckpoints, "answered", taken_answer),
-            (Work, "take_command", taken_command),
+            (SparkWork, "take_command", taken_command),
         ):
             patched.setattr(owner, name, by)
         yield

@@ -9,7 +9,7 @@ from app_master_world import SimulatedMaster
 from attempt_process import TO_APP_MASTER, repeat
 
 from drivetrain.actor import Failure, Message
-from drivetrain.cluster.app_master.stream.proposed_change import Bring
+from drivetrain.cluster.app_master.stream.change_compiler import Bring
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import Restart
 

@@ -1,8 +1,8 @@
 """The process of an executor in a simulated cluster: real actor, real attempts, an engine without Spark.
 
-`Executor`, `Work`, `Attempt` and all that they drive are real. `ExecutorProcess.run` takes the steps that
-threads take in production, in a random order. When the process is killed, its Java process may live for a
-moment longer and continue its work: commit a batch that has run, plan the next.
+`Executor`, `SparkWork`, `Attempt` and all that they drive are real. `ExecutorProcess.run` takes the steps
+that threads take in production, in a random order. When the process is killed, its Java process may live for
+a moment longer and continue its work: commit a batch that has run, plan the next.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from wall_clock import WallClock
 from drivetrain.actor import Actor, ActorPath, ActorSystem, Message
 from drivetrain.cluster.executor.executor import Executor
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
-from drivetrain.cluster.executor.spark_work import Work
+from drivetrain.cluster.executor.spark_work import SparkWork
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.messages.changing import LookAtVersions, VersionsSeen
+from drivetrain.cluster.messages.changing import VersionReports, VersionsChanged
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
 from drivetrain.cluster.messages.executing import CancelFragment, Deploy, EndExecutor, FragmentChanged
 from drivetrain.cluster.messages.flow import RelayedFlowMessage
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from attempt_world import AttemptWorld
 
 
-TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedFlowMessage, CheckpointCommand, LookAtVersions)
-TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedFlowMessage, CheckpointCommand, VersionsSeen)
+TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedFlowMessage, CheckpointCommand, VersionsChanged)
+TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedFlowMessage, CheckpointCommand, VersionReports)
 """The messages that are sent repeatedly, so they may arrive twice."""
 REPEATED = 0.1
 """The probability that a message arrives twice."""
@@ -132,7 +132,7 @@ class ExecutorProcess:
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         assert launch.app_master is not None
         preparer = Preparer(launch.app_id, launch.epoch, launch.app_master)
-        self.work = Work(self.launch_file(), world.config, preparer, host, self.begin_recovery)
+        self.work = SparkWork(self.launch_file(), world.config, preparer, host, self.begin_recovery)
         self.work.flow = FlowBook(
             world.config,
             epoch=launch.epoch,

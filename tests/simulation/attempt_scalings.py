@@ -16,8 +16,8 @@ import pytest
 from attempt_changes import REFUSALS
 
 from drivetrain.actor import ActorPath, ActorSystem, AskError
-from drivetrain.cluster.executor import asked_checks
-from drivetrain.cluster.messages.changing import ChangeStands, ScaleFragment
+from drivetrain.cluster.executor import change_checks
+from drivetrain.cluster.messages.changing import ChangeStatus, ScaleFragment
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UserError
 from drivetrain.runtime.scalings import Scalings
@@ -65,7 +65,7 @@ class Scaler:
             request = ScaleFragment(fragment, random.choice(NUMBERS), only_plans=random.random() < 0.1)
             with suppress(AskError):
                 app_master = system.reference(ActorPath.parse(world.paths["am"]))
-                answer = await app_master.ask(request, ChangeStands, timeout_ms=20_000)
+                answer = await app_master.ask(request, ChangeStatus, timeout_ms=20_000)
                 if answer.error is None and not request.only_plans:
                     self.left, self.begun = self.left - 1, self.begun + 1
                 elif answer.error is not None and answer.error.what not in {*REFUSALS, *OF_SCALINGS}:
@@ -101,4 +101,4 @@ def let_every_fragment_be_scaled(patched: pytest.MonkeyPatch) -> None:
         assert before is not None
         return ScalingState(fragment.id, before, partitions)
 
-    patched.setattr(asked_checks, "checked_scaling", checked)
+    patched.setattr(change_checks, "checked_scaling", checked)

@@ -32,7 +32,7 @@ from wall_clock import WallClock
 
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
 from drivetrain.cluster.app_master.app_master_messages import Setup
-from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication, vertices_of
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.executor import spark_work
 from drivetrain.cluster.messages.launching import Launch
@@ -163,7 +163,7 @@ class AttemptWorld(World):
             APP, self.epoch, self.spec, masters, system.config, "", node.clock_ms, self.simulation.record
         )
         application, plan = self.drawn.built(0), self.drawn.plan
-        planned = Planned(vertices_of(plan), plan, application.name, application.naming_settings)
+        planned = PlannedApplication(vertices_of(plan), plan, application.name, application.naming_settings)
 
         def make() -> StreamAppMaster:
             self.actor = RepeatingAppMaster(setup, lambda: planned)

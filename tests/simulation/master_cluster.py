@@ -11,9 +11,9 @@ from drivetrain.actor import ActorFailedError, ActorRef, Message
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import (
     Accepted,
-    ApplicationLine,
     Applications,
     ApplicationSpec,
+    ApplicationSummary,
     ApplicationView,
     FoundApplication,
     GetApplication,
@@ -85,9 +85,9 @@ class Cluster(World):
         assert isinstance(answer, FoundApplication)
         return answer.application
 
-    async def lines(self) -> list[ApplicationLine]:
+    async def lines(self) -> list[ApplicationSummary]:
         """All applications, page by page."""
-        found: list[ApplicationLine] = []
+        found: list[ApplicationSummary] = []
         before: int | None = None
         while True:
             page = await self.ask(GetApplications(before))

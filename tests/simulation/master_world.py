@@ -16,7 +16,7 @@ from drivetrain import __version__
 from drivetrain.actor import Actor, ActorFailedError, ActorRef, ActorSystem, Message
 from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.actor.remote.remote_settings import DEFAULT_FRAME_LIMIT_BYTES
-from drivetrain.cluster.master.master_messages import LetOthersLead, Standing
+from drivetrain.cluster.master.master_messages import Leadership, StepDown
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import (
@@ -38,7 +38,7 @@ from drivetrain.cluster.messages.registration import (
     HeldSlots,
     RegisterAppMaster,
     RegisterWorker,
-    ReportTaken,
+    ReportAccepted,
     WorkerInfo,
     WorkerRegistered,
     WorkerReport,
@@ -148,7 +148,7 @@ class AppMaster(Actor):
             clock_ms = self._world.simulation.now_ms
             report = AppMasterReport(app_id, epoch, ApplicationState.ACTIVE, clock_ms)
             answer = await self.leader.ask(report, timeout_ms=600)
-            if not isinstance(answer, ReportTaken):
+            if not isinstance(answer, ReportAccepted):
                 self.leader = None
                 return
             records.clocks[app_id] = max(records.clocks.get(app_id, 0), clock_ms)
@@ -258,7 +258,7 @@ class World:
         self.frame_limit_bytes = DEFAULT_FRAME_LIMIT_BYTES
         self.masters = [simulation.node(f"m{n}") for n in range(masters)]
         self.addresses = [f"{node.name}:{PORT}" for node in self.masters]
-        self.standings: dict[str, Standing] = {}
+        self.standings: dict[str, Leadership] = {}
         self.master_refs: dict[str, ActorRef] = {}
         self.systems: dict[str, ActorSystem] = {}  # of the current lives
         self._submissions = 0
@@ -322,7 +322,7 @@ class World:
     def _spawn(self, system: ActorSystem, name: str) -> None:
         system.spawn(lambda: Worker(self, name), name)
 
-    def _spy(self, node: Node, standing: Standing) -> None:
+    def _spy(self, node: Node, standing: Leadership) -> None:
         """Check, at every event of its election, whether this master may lead, and which others may."""
         election, step = standing.election, standing.election.step
         life = node.life_number
@@ -450,7 +450,7 @@ class World:
         """Ask a master to let others lead, as a process that was asked to end does."""
 
         async def ask() -> None:
-            self.master_refs[node.name].tell(LetOthersLead("asked to end"))
+            self.master_refs[node.name].tell(StepDown("asked to end"))
 
         with suppress(ProcessEndedError):
             await node.run(ask)

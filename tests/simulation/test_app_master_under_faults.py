@@ -8,7 +8,7 @@ import pytest
 from app_master_world import BATCHES, GRAPH, World, succeeded
 
 from drivetrain.actor import ActorFailedError, ActorPath
-from drivetrain.cluster.app_master.app_master_messages import HandOver
+from drivetrain.cluster.app_master.app_master_messages import HandOverRequested
 from drivetrain.cluster.app_master.followers import Followers
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationState
@@ -135,7 +135,7 @@ async def test_an_application_master_that_is_asked_to_end_hands_over_without_an_
     world.records.crashes += 1  # what the first one counted may be counted again
     assert world.actor is not None
     if not was_over:
-        world.actor.context.me.tell(HandOver("its worker leaves"))
+        world.actor.context.me.tell(HandOverRequested("its worker leaves"))
         await simulation.wait_until(
             lambda: tended(
                 world, lambda: not any(c.path.name == "app-master" for c in world.app_system.cells())

@@ -36,7 +36,7 @@ from drivetrain.cluster.client.open_client import open_client
 from drivetrain.cluster.executor.executor import Executor
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.master.master_messages import Standing
+from drivetrain.cluster.master.master_messages import Leadership
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import ApplicationSpec
@@ -46,8 +46,8 @@ from drivetrain.cluster.messages.executing import (
     ExecutorRegistered,
     ExecutorReport,
     FragmentChanged,
+    FragmentChangedReply,
     FragmentOutcome,
-    Known,
     Prepared,
     RegisterExecutor,
 )
@@ -205,7 +205,7 @@ class Masters:
         self.nodes = simulation.nodes("m0", "m1", "m2")
         self.places = tuple(f"{node.name}:{PORT}" for node in self.nodes)
         self.systems: dict[str, ActorSystem] = {}
-        self.standings: dict[str, Standing] = {}
+        self.standings: dict[str, Leadership] = {}
 
     async def start(self) -> None:
         for node in self.nodes:
@@ -440,7 +440,7 @@ class _Owner(Actor):
             self.asked.append(message)
             self.context.reply(ExecutorRegistered(ApplicationSpec("wc", "", "wc.py"), 500))
         elif isinstance(message, FragmentChanged):
-            self.context.reply(Known(True))
+            self.context.reply(FragmentChangedReply(True))
 
 
 class _NoAttempt(Attempt):

@@ -27,7 +27,7 @@ from drivetrain.cluster.messages.leadership import NotLeader
 from drivetrain.cluster.messages.registration import (
     AppMasterReport,
     RegisterWorker,
-    ReportTaken,
+    ReportAccepted,
     WorkerInfo,
     WorkerRefused,
     WorkerRegistered,
@@ -390,7 +390,7 @@ async def test_the_registry_says_fresh_until_an_epoch_has_prepared_and_never_aga
     assert second is not first
     assert second.launch.spec.fresh
     report = AppMasterReport(app_id, 2, ApplicationState.ACTIVE, prepared=True)
-    assert isinstance(await cluster.ask(report), ReportTaken)
+    assert isinstance(await cluster.ask(report), ReportAccepted)
     assert not (await cluster.view(app_id)).spec.fresh
     await cluster.ask(Restart(app_id))
     await cluster.wait_active(app_id, 4)
@@ -452,7 +452,7 @@ async def test_a_replay_is_in_the_registry_until_an_epoch_has_begun_it_or_a_rest
     await cluster.wait_active(app_id, 4)
     assert launched(4) == [5]
     report = AppMasterReport(app_id, 4, ApplicationState.ACTIVE, prepared=True)
-    assert isinstance(await cluster.ask(report), ReportTaken)
+    assert isinstance(await cluster.ask(report), ReportAccepted)
     assert (await cluster.view(app_id)).spec.replay_from_ms is None
     await cluster.ask(Restart(app_id, 7))
     leader = cluster.leader()

@@ -36,23 +36,23 @@ from drivetrain.cluster.messages.registration import (
     HeldSlots,
     RegisterAppMaster,
     RegisterWorker,
-    ReportTaken,
+    ReportAccepted,
     WorkerInfo,
     WorkerReport,
 )
 from drivetrain.cluster.messages.replication import (
-    AskLease,
-    AskVote,
     Digest,
     Entries,
     EntriesWritten,
     Gossip,
     GossipDigest,
-    Lease,
+    LeaseReply,
+    LeaseRequest,
     ReadDigest,
     ReadEntries,
     ReleaseLease,
-    Vote,
+    VoteReply,
+    VoteRequest,
     WriteBase,
     WriteEntries,
     WriteFailed,
@@ -127,7 +127,7 @@ async def test_a_report_that_is_too_large_is_cut_and_its_end_is_taken(simulation
         result=b"r" * (limits.result_bytes + 1),
         restarts=b"s" * (limits.restarts_bytes + 1),
     )
-    assert isinstance(await cluster.ask(report), ReportTaken)
+    assert isinstance(await cluster.ask(report), ReportAccepted)
     view = await cluster.view(app_id)
     assert (view.state, view.result) == (ApplicationState.FAILED, None)
     assert view.why is not None
@@ -163,11 +163,11 @@ def absurd(cluster: Cluster) -> list[Message]:
         Launched("a-1.x-y-z", "", -1),
         LaunchFailed("..", "", ""),
         ProcessExited("....", ProcessKind.APP_MASTER, "", -far, ""),
-        AskVote("nobody:1", 0, far, False),
-        Vote(master, 0, far, far, False, True),
-        AskLease("", -1, far, far),
+        VoteRequest("nobody:1", 0, far, False),
+        VoteReply(master, 0, far, far, False, True),
+        LeaseRequest("", -1, far, far),
         ReleaseLease(master, 0, far),
-        Lease(master, 0, far, far, far, True),
+        LeaseReply(master, 0, far, far, far, True),
         Digest(master, cluster.term(), 0, -1, 0, digest),
         Digest(master, cluster.term(), 0, far, far, digest),
         ReadEntries(("", "\x00" * 100)),
@@ -235,9 +235,9 @@ async def test_no_stamp_base_or_fence_of_a_term_that_cannot_be_is_taken_over(sim
             path = f"drivetrain://master@{node.name}:{PORT}/user/master/election"
             election = await cluster.system.lookup(path, timeout_ms=2_000)
             for peer in cluster.addresses:
-                election.tell(Vote(peer, list_id, term, far, False, True), me)
-                election.tell(Lease(peer, list_id, term, far, 0, True), me)
-                election.tell(Lease(peer, list_id, term, term, 10**12, True), me)
+                election.tell(VoteReply(peer, list_id, term, far, False, True), me)
+                election.tell(LeaseReply(peer, list_id, term, far, 0, True), me)
+                election.tell(LeaseReply(peer, list_id, term, term, 10**12, True), me)
             master.tell(WriteEntries(far, 0, ()), me)
 
     await cluster.asker.run(send)

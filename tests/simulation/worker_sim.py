@@ -27,7 +27,7 @@ from drivetrain.cluster.messages.registration import (
     WorkerRegistered,
     WorkerReport,
 )
-from drivetrain.cluster.worker import LaunchError, Surroundings, Worker, WorkerSettings
+from drivetrain.cluster.worker import LaunchEnvironment, LaunchError, Worker, WorkerSettings
 from drivetrain.cluster.worker.launch_requests import OnEnd
 from drivetrain.cluster.worker.machine_load import Load
 from drivetrain.config import Config
@@ -102,7 +102,7 @@ class FakeLauncher:
         self.on_end = on_end
         return []
 
-    async def launch(self, launch: Launch, surroundings: Surroundings) -> int:
+    async def launch(self, launch: Launch, surroundings: LaunchEnvironment) -> int:
         assert launch.launch_id not in self.world.launched, "invariant 2: launched twice"
         self.world.launched.append(launch.launch_id)
         await asyncio.sleep(self.node.random.uniform(0.0, 2.0))

@@ -17,7 +17,7 @@ from drivetrain.core.figures import show_clock
 from drivetrain.terminal import Console, Table, Text
 
 if TYPE_CHECKING:
-    from drivetrain.cluster.messages.applications import ApplicationLine, ApplicationView, WorkerView
+    from drivetrain.cluster.messages.applications import ApplicationSummary, ApplicationView, WorkerView
 
 STATE_STYLES: Final = {
     "pending": "yellow",
@@ -48,7 +48,7 @@ def apps_command(
 
 
 def show_applications(
-    applications: Sequence[ApplicationLine], workers: Sequence[WorkerView], console: Console
+    applications: Sequence[ApplicationSummary], workers: Sequence[WorkerView], console: Console
 ) -> None:
     """Print one row per application, and below the reasons of those that failed or wait."""
     if not applications:
@@ -74,7 +74,7 @@ def show_applications(
     console.print(table)
 
 
-def since_ms(view: ApplicationLine | ApplicationView) -> int:
+def since_ms(view: ApplicationSummary | ApplicationView) -> int:
     """The time of its end, else of its submission; ms since the epoch."""
     return view.submitted_ms if view.ended_ms is None else view.ended_ms
 
@@ -85,7 +85,7 @@ def first_line(text: str) -> str:
     return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
 
 
-def workers_of(view: ApplicationLine | ApplicationView, workers: Sequence[WorkerView]) -> list[str]:
+def workers_of(view: ApplicationSummary | ApplicationView, workers: Sequence[WorkerView]) -> list[str]:
     """The names of the workers with processes of the application; its application master's comes first."""
     from drivetrain.cluster.client import runs_on
 
@@ -99,7 +99,7 @@ def workers_of(view: ApplicationLine | ApplicationView, workers: Sequence[Worker
     return [] if view.state.is_over else names
 
 
-def line_as_data(view: ApplicationLine, workers: Sequence[WorkerView]) -> dict[str, object]:
+def line_as_data(view: ApplicationSummary, workers: Sequence[WorkerView]) -> dict[str, object]:
     """An application in a list for `--json`; times in ms since the epoch."""
     return {
         "name": view.name,

@@ -20,7 +20,7 @@ from drivetrain.core.job.run_progress import NoticeGiven
 from drivetrain.terminal import Console
 
 if TYPE_CHECKING:
-    from drivetrain.cluster.client import BlockingClient, End
+    from drivetrain.cluster.client import BlockingClient, ReportEnd
 
 _WORDS: Final = Words(
     starting="waiting for the first executor …",
@@ -29,9 +29,9 @@ _WORDS: Final = Words(
 )
 
 
-def watch(client: BlockingClient, app_id: str, interval_ms: int) -> tuple[End | None, int]:
+def watch(client: BlockingClient, app_id: str, interval_ms: int) -> tuple[ReportEnd | None, int]:
     """Show an application's progress; returns its end and 0, or None and the exit code of a signal."""
-    from drivetrain.cluster.client import End, Say, Show
+    from drivetrain.cluster.client import ReportEnd, ShowNotice, ShowStatus
 
     view = _view(interval_ms)
     events = StatusEvents()
@@ -40,12 +40,12 @@ def watch(client: BlockingClient, app_id: str, interval_ms: int) -> tuple[End | 
         view.showing(),
     ):
         for seen in _closing(client, app_id):
-            if isinstance(seen, Show):
+            if isinstance(seen, ShowStatus):
                 for event in events.of(seen.status):
                     view.on_event(event)
-            elif isinstance(seen, Say):
+            elif isinstance(seen, ShowNotice):
                 view.on_event(NoticeGiven(seen.text))
-            elif isinstance(seen, End):
+            elif isinstance(seen, ReportEnd):
                 return seen, 0
             view.tick()
             if stop.requested:

@@ -27,7 +27,7 @@ from drivetrain.runtime.sink_places import refuse_shared_places
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
     from drivetrain.cluster.client import BlockingClient
-    from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
+    from drivetrain.cluster.client.graph_edit_requests import GraphEditRequest
     from drivetrain.cluster.client.version_requests import GraphHistory
     from drivetrain.cluster.messages.applications import ApplicationSpec
 
@@ -90,7 +90,7 @@ def updated_in_cluster(
 
 
 def edited_in_cluster(
-    client: BlockingClient, app: str, edit: EditOfGraph, options: ChangeOptions = NO_OPTIONS
+    client: BlockingClient, app: str, edit: GraphEditRequest, options: ChangeOptions = NO_OPTIONS
 ) -> tuple[ClusterChange, Comparison]:
     """The change of an application by an edit of its graph in force, which an executor makes.
 

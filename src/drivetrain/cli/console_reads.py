@@ -40,12 +40,12 @@ def read_states(
     config: Config, app: str, processor: str, key: str | None, at: str | None, limit: int
 ) -> KeptStates:
     """The states of a processor; raises the console's refusal."""
-    from drivetrain.cluster.client.console_line import ConsoleLine
+    from drivetrain.cluster.client.console_connection import ConsoleConnection
     from drivetrain.console.answers.states import KeptStates
 
     query = {"limit": str(min(limit, _MOST_STATES))}
     query |= {name: value for name, value in (("key", key), ("at", at)) if value is not None}
-    return ConsoleLine(config).get(f"{_of(app)}/states/{quote(processor, safe='')}", query, KeptStates)
+    return ConsoleConnection(config).get(f"{_of(app)}/states/{quote(processor, safe='')}", query, KeptStates)
 
 
 def states_as_data(states: KeptStates) -> dict[str, Any]:
@@ -131,9 +131,9 @@ def _newest(
     limit: int,
 ) -> list[T]:
     """The first `limit` items of a list, page by page."""
-    from drivetrain.cluster.client.console_line import ConsoleLine
+    from drivetrain.cluster.client.console_connection import ConsoleConnection
 
-    line, found = ConsoleLine(config), list[T]()
+    line, found = ConsoleConnection(config), list[T]()
     query: dict[str, str] = {}
     while len(found) < limit:
         query["limit"] = str(min(_PAGE, limit - len(found)))

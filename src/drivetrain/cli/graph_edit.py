@@ -24,7 +24,7 @@ from drivetrain.runtime.sink_places import refuse_shared_places
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
-    from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
+    from drivetrain.cluster.client.graph_edit_requests import GraphEditRequest
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def perform_edit(
     perform(change, compared, manner)
 
 
-def _sent(edit: Edit) -> EditOfGraph:
+def _sent(edit: Edit) -> GraphEditRequest:
     """The edit as it is sent to a cluster."""
-    from drivetrain.cluster.client.edits_of_graphs import attach_edit, remove_edit, replace_edit
+    from drivetrain.cluster.client.graph_edit_requests import attach_edit, remove_edit, replace_edit
 
     if edit.how == "remove":
         return remove_edit(edit.processor)

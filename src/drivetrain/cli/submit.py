@@ -38,7 +38,7 @@ from drivetrain.errors import DrivetrainError
 from drivetrain.terminal import Console, print_line
 
 if TYPE_CHECKING:
-    from drivetrain.cluster.client import End, Submission
+    from drivetrain.cluster.client import ReportEnd, Submission
 
 _ATTACHED: Final = "Show progress until the application ends (the default), or return once it is accepted."
 
@@ -140,7 +140,7 @@ def _print_accepted(app_id: str, output: TextIO | None) -> None:
     print_line(f"  watch it: drivetrain show {app_id} --watch", file=sys.stderr)
 
 
-def _print_end(end: End, submission: Submission, output: TextIO | None) -> int:
+def _print_end(end: ReportEnd, submission: Submission, output: TextIO | None) -> int:
     from drivetrain.cluster.client import error_of_end
 
     error = error_of_end(end)
@@ -160,7 +160,7 @@ def _print_end(end: End, submission: Submission, output: TextIO | None) -> int:
     return 0
 
 
-def _result(end: End, submission: Submission) -> RunResult | None:
+def _result(end: ReportEnd, submission: Submission) -> RunResult | None:
     if end.status is None:
         return None
     operators = submission.plan.operators.values() if submission.plan is not None else ()

@@ -49,7 +49,7 @@ class AskLeader(Protocol):
         """Return the answer; raises a DrivetrainError without one."""
 
 
-class Part(Protocol):
+class PartialArchive(Protocol):
     """The bytes of an archive that have arrived; `CodeCache` is one."""
 
     def arrived_bytes(self, sha256: str) -> int:
@@ -83,7 +83,7 @@ async def upload(ask: AskLeader, archive: Archive) -> None:
 async def fetch(
     search: LeaderSearch,
     sha256: str,
-    cache: Part,
+    cache: PartialArchive,
     blocking: Callable[..., Awaitable[object]],
     *,
     timeout_ms: int,

@@ -39,7 +39,7 @@ _SHOWN_CHARACTERS: Final = 200
 _MOST_KINDS: Final = 200
 
 
-class Mishaps:
+class ErrorCounts:
     """Counts errors by kind, and logs each kind ever more rarely; `defects` counts Drivetrain's own."""
 
     def __init__(self) -> None:
@@ -85,13 +85,13 @@ def is_own(message: Message) -> bool:
 class GuardedActor(Actor):
     """An actor that survives exceptions of its handlers; subclasses define `act` in place of `receive`."""
 
-    _mishaps: Mishaps | None = None
+    _mishaps: ErrorCounts | None = None
 
     @property
-    def mishaps(self) -> Mishaps:
+    def mishaps(self) -> ErrorCounts:
         """Counts of the messages that this actor refused because handling them raised."""
         if self._mishaps is None:
-            self._mishaps = Mishaps()
+            self._mishaps = ErrorCounts()
         return self._mishaps
 
     def receive(self, message: Message) -> Awaitable[None] | None:
@@ -157,7 +157,7 @@ def answer(asker: ActorRef, message: Message, sender: ActorRef | None = None) ->
         asker.tell(failure_of(error, str(asker.path)), sender)
 
 
-def attempt(kind: str, mishaps: Mishaps, action: Callable[[], None]) -> None:
+def attempt(kind: str, mishaps: ErrorCounts, action: Callable[[], None]) -> None:
     """Do one of several things; log its exception, so that the others still happen."""
     try:
         action()

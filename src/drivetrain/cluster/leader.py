@@ -65,14 +65,14 @@ class SecretRefusedError(UserError):
     code = "wrong-secret"
 
 
-class Known(Message, frozen=True, tag="dt.local.cluster.leader-known"):
+class LeaderSearchResult(Message, frozen=True, tag="dt.local.cluster.leader-known"):
     """The outcome of a link's search or check; `answered` is how many masters answered."""
 
     leader: Leader | None
     answered: int = 0
 
 
-class LookNow(Message, frozen=True, tag="dt.local.cluster.leader-look"):
+class CheckLeader(Message, frozen=True, tag="dt.local.cluster.leader-look"):
     """A link's timer."""
 
 
@@ -293,9 +293,9 @@ class LeaderLink:
     def handle(self, message: Message) -> bool:
         """Handle a message of the link; False means that it is for the actor."""
         match message:
-            case LookNow():
+            case CheckLeader():
                 self._look()
-            case Known(leader, answered):
+            case LeaderSearchResult(leader, answered):
                 self._known(leader, answered)
             case NotLeader():
                 self.look_again()
@@ -323,17 +323,17 @@ class LeaderLink:
         self._is_looking = True
         self._looks_again = False
         self._context.timers.cancel("leader-look")
-        self._context.pipe_to_self(self._ask(), lambda known: known, lambda _error: Known(None))
+        self._context.pipe_to_self(self._ask(), lambda known: known, lambda _error: LeaderSearchResult(None))
 
-    async def _ask(self) -> Known:
+    async def _ask(self) -> LeaderSearchResult:
         leader = self._leader
         if leader is not None and not self._is_suspect:
             confirmed = await self._search.confirm(Leader(self._term, self._address, leader))
             if confirmed is not None and confirmed.term == self._term and confirmed.master == leader:
-                return Known(confirmed)
+                return LeaderSearchResult(confirmed)
             self._is_suspect = True
         found = await self._search.round()
-        return Known(found, len(self._search.answered))
+        return LeaderSearchResult(found, len(self._search.answered))
 
     def _known(self, leader: Leader | None, answered: int) -> None:
         self._is_looking = False
@@ -355,7 +355,7 @@ class LeaderLink:
         if self._looks_again:
             self._look()
         else:
-            self._context.timers.start_once("leader-look", LookNow(), delay_ms=pause_ms)
+            self._context.timers.start_once("leader-look", CheckLeader(), delay_ms=pause_ms)
 
     def _found(self, leader: Leader, master: ActorRef) -> None:
         is_new = master != self._leader or leader.term != self._term

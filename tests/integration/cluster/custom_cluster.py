@@ -24,7 +24,7 @@ from drivetrain.cluster.messages.registration import (
     AppMasterRegistered,
     AppMasterReport,
     RegisterAppMaster,
-    ReportTaken,
+    ReportAccepted,
 )
 from drivetrain.cluster.messages.resources import RequestSlots, SlotsAllocated
 
@@ -148,7 +148,7 @@ class Master(Actor):
                 self.context.reply(AppMasterRegistered("app-1", 1, cluster.spec, None, 0))
             case AppMasterReport():
                 cluster.reports.append(message)
-                self.context.reply(ReportTaken())
+                self.context.reply(ReportAccepted())
             case GetWorkers():
                 views = [WorkerView(n, n, "127.0.0.1", 2, 2, 0) for n in cluster.names]
                 self.context.reply(Workers(tuple(views)))

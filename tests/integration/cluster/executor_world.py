@@ -24,9 +24,9 @@ from drivetrain.cluster.messages.executing import (
     ExecutorRegistered,
     ExecutorReport,
     FragmentChanged,
+    FragmentChangedReply,
     FragmentOutcome,
     FragmentProgress,
-    Known,
     RegisterExecutor,
 )
 from drivetrain.cluster.messages.launching import ProcessKind
@@ -57,7 +57,7 @@ class ScriptedAppMaster(Actor):
                     self.context.reply(Failure("not-now", "ask again"))
                     return
                 self.world.order.append(key)
-                self.context.reply(Known(message.fragment not in self.world.forgotten))
+                self.context.reply(FragmentChangedReply(message.fragment not in self.world.forgotten))
             case ExecutorReport():
                 self.world.reports.append(message)
             case _:

@@ -41,7 +41,7 @@ from drivetrain.cli.finding import Finding, Verdict
 from drivetrain.cli.run_view import LineView, LiveView
 from drivetrain.cluster.client import Piece
 from drivetrain.cluster.client.cluster_situation import situation_of
-from drivetrain.cluster.messages.applications import ApplicationLine, ApplicationState, WorkerView
+from drivetrain.cluster.messages.applications import ApplicationState, ApplicationSummary, WorkerView
 from drivetrain.cluster.messages.following import ErrorView, ExecutorView, FragmentView, OutputView
 from drivetrain.config import Config
 from drivetrain.config.references import ScrubbingFormatter
@@ -164,7 +164,7 @@ WORKERS = (WorkerView("w-id", "w", "h", 1, 1, 0),)
 
 def show_apps(text: str, console: Console) -> None:
     worker = WorkerView("w-id", text, text, 1, 1, 0)
-    line = ApplicationLine(text, text, ApplicationState.ACTIVE, 1, 0, worker="w-id", why=text, file=text)
+    line = ApplicationSummary(text, text, ApplicationState.ACTIVE, 1, 0, worker="w-id", why=text, file=text)
     apps.show_applications([line], [worker], console)
 
 

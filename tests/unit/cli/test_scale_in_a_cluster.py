@@ -10,7 +10,7 @@ from click.testing import Result
 from test_update_in_a_cluster import Shop, shop
 
 from drivetrain.cluster.client import BlockingClient
-from drivetrain.cluster.messages.changing import ChangeStands, ScaleFragment, Versions
+from drivetrain.cluster.messages.changing import ChangeStatus, ScaleFragment, Versions
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState
@@ -25,7 +25,7 @@ BEGUN = ScalingState("orders", 2, 8, 3_000_000, id="a" * 32)
 DIVIDING = BEGUN.drained()
 DONE = DIVIDING.ended(1_000, 3_000)
 FAILED = DIVIDING.ended(1_000, 3_000, "the disk is full")
-PLANNED = ChangeStands(ChangeState(2), planned=PlannedScaling("orders", 2, 8, 3_000_000, 4_000))
+PLANNED = ChangeStatus(ChangeState(2), planned=PlannedScaling("orders", 2, 8, 3_000_000, 4_000))
 
 
 def stands(*states: ScalingState | None) -> list[ChangeState]:
@@ -70,6 +70,6 @@ def test_a_program_learns_how_a_scaling_ends_or_why_it_is_refused(shop: Shop) ->
         with pytest.raises(UnavailableError, match="the scaling of fragment orders has ended"):
             client.scale("shop", "orders", 8)
         error = ErrorView("user", "the fragment keeps no state, so there is nothing to divide")
-        shop.answers(ChangeStands(ChangeState(2), error))
+        shop.answers(ChangeStatus(ChangeState(2), error))
         with pytest.raises(UserError, match="keeps no state"):
             client.scale("shop", "orders", 8)

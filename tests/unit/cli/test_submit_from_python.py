@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scripted_cluster import ScriptedCluster, world
 
-from drivetrain.cluster.client import End, Show, UnknownApplicationError, connect
+from drivetrain.cluster.client import ReportEnd, ShowStatus, UnknownApplicationError, connect
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import Status
 from drivetrain.config import Config
@@ -37,11 +37,11 @@ def test_submit_follow_and_wait(application_file: Path) -> None:
 
         seen = []
         for one in client.follow("mine"):
-            if isinstance(one, Show) and not seen:
+            if isinstance(one, ShowStatus) and not seen:
                 cluster.later(lambda: True, end)
             if one is not None:
                 seen.append(one)
-        assert seen[-1] == End(app_id, ApplicationState.SUCCEEDED, None, last)
+        assert seen[-1] == ReportEnd(app_id, ApplicationState.SUCCEEDED, None, last)
         assert client.wait(app_id, "1 s").state is ApplicationState.SUCCEEDED
         assert [master.leads for master in client.masters()] == [True, False]
 
@@ -68,7 +68,7 @@ def test_leaving_a_stream_stops_what_it_follows(application_file: Path) -> None:
         app_master = cluster.app_master(world.status_of())
         cluster.world.put(world.view_of(state=ApplicationState.ACTIVE, epoch=1, app_master=app_master))
         stream = client.follow("wc")
-        assert any(isinstance(one, Show) for one in stream)
+        assert any(isinstance(one, ShowStatus) for one in stream)
         stream.close()  # type: ignore[attr-defined]
         followers = app_master.cell.actor.followers
         cluster.later(lambda: not followers, lambda: None).result(30)

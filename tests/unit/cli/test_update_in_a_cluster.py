@@ -17,7 +17,7 @@ from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.changing import (
     ChangeConfiguration,
     ChangeGraph,
-    ChangeStands,
+    ChangeStatus,
     ConfigurationChanged,
     GiveUpChange,
     GraphEdit,
@@ -59,10 +59,10 @@ class Shop:
         self.app_master = app_master
         self.asked = asked
 
-    def answers(self, *states: ChangeState | ChangeStands) -> None:
+    def answers(self, *states: ChangeState | ChangeStatus) -> None:
         """What it answers from now on, one after the other."""
         for state in states:
-            self.app_master.tell(state if isinstance(state, ChangeStands) else ChangeStands(state))
+            self.app_master.tell(state if isinstance(state, ChangeStatus) else ChangeStatus(state))
 
 
 def version(number: int, text: str, **fields: object) -> GraphVersion:
@@ -119,7 +119,7 @@ def test_a_version_that_fails_ends_with_code_3_and_its_traceback(
         "ZeroDivisionError: n",
     )
     refusal = ErrorView("change-underway", "another change of the application is under way", got="version 3")
-    shop.answers(ChangeStands(TRIAL, refusal))
+    shop.answers(ChangeStatus(TRIAL, refusal))
     result = command("update", "shop", "new.py", "--yes", "--masters", shop.cluster.masters)
     assert result.exit_code == 2
     assert "another change of the application is under way" in result.stderr
@@ -245,7 +245,7 @@ def test_an_edit_is_made_by_an_executor_shown_and_then_asked_for(
 ) -> None:
     Path("part.py").write_text(PART)
     more = 'orders.filter("n > 100", name="huge").sink(sinks.json("huge"), name="huge_out")\n'
-    made = ChangeStands(ChangeState(2), None, version(0, SHOP + more))
+    made = ChangeStatus(ChangeState(2), None, version(0, SHOP + more))
     shop.answers(made, TRIAL, TRIAL, DONE)
     masters = ("--masters", shop.cluster.masters)
     result = command("attach", "shop", "part.py", "--to", "orders", "--yes", *masters)
@@ -267,7 +267,7 @@ def test_the_time_of_an_edit_reaches_the_application_master(
 ) -> None:
     Path("part.py").write_text(PART + "\ndef replace(orders):\n    return orders.filter('n > 5')\n")
     more = 'orders.filter("n > 100", name="huge").sink(sinks.json("huge"), name="huge_out")\n'
-    made = ChangeStands(ChangeState(2), None, version(0, SHOP + more))
+    made = ChangeStatus(ChangeState(2), None, version(0, SHOP + more))
     ends = ("--at", "1970-01-01T00:01", "--yes", "--json", "--masters", shop.cluster.masters)
     lines = (
         ("attach", "shop", "part.py", "--to", "orders"),
@@ -315,7 +315,7 @@ def test_a_file_without_the_function_is_refused_before_anything_is_sent(
 
 def test_what_is_wrong_with_an_edit_is_told_as_it_is(shop: Shop, command: Callable[..., Result]) -> None:
     wrong = ErrorView("user-error", "the application has no processor lrge", remedy="perhaps large")
-    refused = ChangeStands(ChangeState(2), wrong)
+    refused = ChangeStatus(ChangeState(2), wrong)
     shop.answers(refused)
     result = command("remove", "shop", "lrge", "--yes", "--masters", shop.cluster.masters)
     assert result.exit_code == 2

@@ -16,10 +16,10 @@ import msgspec
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Failure, Message
 from drivetrain.cluster.messages.applications import (
     Accepted,
-    ApplicationLine,
     Applications,
     ApplicationSpec,
     ApplicationState,
+    ApplicationSummary,
     ApplicationView,
     FoundApplication,
     GetApplication,
@@ -37,7 +37,7 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.cluster.messages.changing import (
     ChangeConfiguration,
     ChangeGraph,
-    ChangeStands,
+    ChangeStatus,
     ConfigurationChanged,
     GetChange,
     GetVersions,
@@ -68,8 +68,8 @@ from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 SPEC = ApplicationSpec(name="wc", code="0" * 64, file="wc.py", settings={"input": "/some/text"})
 
 
-def line_of(view: ApplicationView) -> ApplicationLine:
-    return ApplicationLine(
+def line_of(view: ApplicationView) -> ApplicationSummary:
+    return ApplicationSummary(
         view.app_id,
         view.spec.name,
         view.state,
@@ -256,7 +256,7 @@ class ScriptedMaster(Actor):
 
 class ScriptedAppMaster(Actor):
     """Sends its followers each given status, and answers requests about changes with the given
-    `ChangeStands`.
+    `ChangeStatus`.
 
     Each of those answers one request, the last one all that follow. Requested changes are added to `asked`.
     """
@@ -265,7 +265,7 @@ class ScriptedAppMaster(Actor):
         self.status = status
         self.asked = asked
         self.versions = Versions()
-        self.stands = [ChangeStands(ChangeState(0))]
+        self.stands = [ChangeStatus(ChangeState(0))]
         self.configured = ConfigurationChanged()
         self.history = History()
         self.followers: dict[ActorRef, None] = {}
@@ -291,7 +291,7 @@ class ScriptedAppMaster(Actor):
                 self.history = history
             case Versions():
                 self.versions = message
-            case ChangeStands():
+            case ChangeStatus():
                 self.stands.append(message)
             case ConfigurationChanged():
                 self.configured = message

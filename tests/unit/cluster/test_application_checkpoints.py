@@ -12,13 +12,13 @@ import pytest
 
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Message, PoisonPill
 from drivetrain.api import Application, agg, sinks, sources
-from drivetrain.cluster.app_master.app_master_messages import Call, Setup
+from drivetrain.cluster.app_master.app_master_messages import RunAction, Setup
 from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
-    CheckpointNews,
+    CheckpointUpdate,
 )
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
-from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication, vertices_of
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import Action, ActionAcked, Command, Snapshot
@@ -49,7 +49,7 @@ class Host(Actor):
     def __init__(self, config: Config, rundir: RunDirectory) -> None:
         graph = chained().graph()
         self.plan = make_plan(graph)
-        self.planned = Planned(vertices_of(self.plan), self.plan, "app", {})
+        self.planned = PlannedApplication(vertices_of(self.plan), self.plan, "app", {})
         self.config = config
         self.snapshots = Snapshots(CheckpointFiles(rundir.home).snapshots)
         self.rundir = rundir
@@ -65,12 +65,12 @@ class Host(Actor):
 
     def receive(self, message: Message) -> None:
         match message:
-            case CheckpointNews():
+            case CheckpointUpdate():
                 self.failures += [message.failed] if message.failed is not None else []
                 self.checkpoints.take(message)
             case CheckpointAnswered():
                 self.checkpoints.answered(message)
-            case Call(action):
+            case RunAction(action):
                 action()
             case MakeSavepoint():
                 assert self.context.sender is not None
@@ -119,7 +119,7 @@ class Hosted:
     def do(self, *actions: Callable[[], None]) -> None:
         """Have it do something, one after the other."""
         for action in actions:
-            self.thread.tell(self.ref, Call(action))
+            self.thread.tell(self.ref, RunAction(action))
 
     def save(self, place: Path) -> SavepointMade:
         """Ask for a savepoint."""
@@ -213,6 +213,6 @@ async def test_a_coordinator_that_has_ended_is_asked_now_and_then(
     await simulation.sleep(1)
     actor.checkpoints._actor.tell(PoisonPill())
     await simulation.sleep(1)
-    ref.tell(Call(actor.conclude))
+    ref.tell(RunAction(actor.conclude))
     await simulation.sleep(60)
     assert 2 < actor.asked < 30

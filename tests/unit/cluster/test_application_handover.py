@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from drivetrain.cluster.app_master.stream.application_handover import ApplicationHandover
-from drivetrain.cluster.app_master.stream.stored_versions import Standing
-from drivetrain.cluster.messages.changing import SeenVersion
+from drivetrain.cluster.app_master.stream.stored_versions import VersionsState
+from drivetrain.cluster.messages.changing import VersionReport
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.handover import Handover
 from drivetrain.core.job.fragment_execution import ExecutionState
@@ -23,11 +23,11 @@ class World:
         self.states = dict.fromkeys(HANDOVER.touched, ExecutionState.RUNNING)
         job: Any = SimpleNamespace(execution=lambda id: SimpleNamespace(state=self.states[id]))
         self.handover = ApplicationHandover(job, self.over.append)
-        self.standing = Standing(ChangeState(2), handover=HANDOVER, alone=alone)
+        self.standing = VersionsState(ChangeState(2), handover=HANDOVER, alone=alone)
         self.handover.stand(self.standing)
 
     def seen(self, fragment: str, before: int, clock_ms: int | None = None) -> None:
-        self.handover.seen(SeenVersion(fragment, 1, 2, before=before, clock_ms=clock_ms))
+        self.handover.seen(VersionReport(fragment, 1, 2, before=before, clock_ms=clock_ms))
 
     def both(self) -> tuple[tuple[str, ...], int | None]:
         shown = self.handover.shown(ChangeState(2))
@@ -62,5 +62,5 @@ def test_meanwhile_an_application_only_goes_back_to_the_version_before() -> None
     assert refused is not None
     assert "version 1 is handing over to version 2" in refused.what
     assert world.handover.refusal(1) is None
-    world.handover.stand(Standing(ChangeState(1)))
+    world.handover.stand(VersionsState(ChangeState(1)))
     assert (world.handover.refusal(0), world.over) == (None, [])

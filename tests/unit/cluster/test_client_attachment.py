@@ -16,14 +16,14 @@ from drivetrain.cluster.client.attachment import (
     SILENCE_MS,
     AppMasterLost,
     Attachment,
-    End,
     Event,
-    Follow,
-    LeaderMissing,
-    Say,
-    Show,
+    FollowAppMaster,
+    LeaderUnreachable,
+    ReportEnd,
+    ShowNotice,
+    ShowStatus,
     StatusReceived,
-    ViewSeen,
+    ViewReceived,
 )
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import JobState
@@ -54,50 +54,52 @@ OVER = view_of(state=ApplicationState.SUCCEEDED, epoch=1, result=msgspec.msgpack
 
 def test_the_application_master_is_followed_once_it_is_registered_and_ends_with_the_result() -> None:
     core = Attachment("wc-1")
-    assert core.step(ViewSeen(view_of()), 0) == []
-    assert core.step(ViewSeen(ACTIVE), 500) == [Follow(FIRST)]
-    assert core.step(ViewSeen(ACTIVE), 1_000) == []
-    assert core.step(StatusReceived(status_of()), 1_100) == [Show(status_of())]
-    assert core.step(ViewSeen(OVER), 1_500) == [End("wc-1", ApplicationState.SUCCEEDED, None, finished())]
+    assert core.step(ViewReceived(view_of()), 0) == []
+    assert core.step(ViewReceived(ACTIVE), 500) == [FollowAppMaster(FIRST)]
+    assert core.step(ViewReceived(ACTIVE), 1_000) == []
+    assert core.step(StatusReceived(status_of()), 1_100) == [ShowStatus(status_of())]
+    assert core.step(ViewReceived(OVER), 1_500) == [
+        ReportEnd("wc-1", ApplicationState.SUCCEEDED, None, finished())
+    ]
     assert core.has_ended
 
 
 def test_a_successor_is_said_followed_and_its_predecessor_not_listened_to() -> None:
     core = Attachment("wc-1")
-    core.step(ViewSeen(ACTIVE), 0)
+    core.step(ViewReceived(ACTIVE), 0)
     assert core.step(AppMasterLost(FIRST), 100) == [
-        Say("application master 1 is gone; waiting for its successor")
+        ShowNotice("application master 1 is gone; waiting for its successor")
     ]
     assert core.step(AppMasterLost(FIRST), 200) == []
-    assert core.step(ViewSeen(view_of(epoch=2)), 300) == []
+    assert core.step(ViewReceived(view_of(epoch=2)), 300) == []
     successor = view_of(state=ApplicationState.ACTIVE, epoch=2, app_master=SECOND, worker="w2")
-    assert core.step(ViewSeen(successor), 400) == [
-        Say("application master 2 has taken over on w2"),
-        Follow(SECOND),
+    assert core.step(ViewReceived(successor), 400) == [
+        ShowNotice("application master 2 has taken over on w2"),
+        FollowAppMaster(SECOND),
     ]
     assert core.step(StatusReceived(status_of(epoch=1)), 500) == []
-    assert core.step(ViewSeen(ACTIVE), 600) == []
-    assert core.step(StatusReceived(status_of(epoch=2)), 700) == [Show(status_of(epoch=2))]
+    assert core.step(ViewReceived(ACTIVE), 600) == []
+    assert core.step(StatusReceived(status_of(epoch=2)), 700) == [ShowStatus(status_of(epoch=2))]
 
 
 def test_leader_missing_and_a_new_leader_are_said_once() -> None:
     core = Attachment("wc-1")
-    core.step(ViewSeen(ACTIVE, "m:1"), 0)
-    missing = [Say("no master leads right now; the application keeps running")]
-    assert core.step(LeaderMissing(), 100) == missing
-    assert core.step(LeaderMissing(), 200) == []
-    assert core.step(ViewSeen(ACTIVE, "m:2"), 300) == [Say("the master m:2 leads now")]
-    assert core.step(ViewSeen(ACTIVE, "m:2"), 400) == []
-    assert core.step(ViewSeen(ACTIVE, "m:3"), 500) == [Say("the master m:3 leads now")]
+    core.step(ViewReceived(ACTIVE, "m:1"), 0)
+    missing = [ShowNotice("no master leads right now; the application keeps running")]
+    assert core.step(LeaderUnreachable(), 100) == missing
+    assert core.step(LeaderUnreachable(), 200) == []
+    assert core.step(ViewReceived(ACTIVE, "m:2"), 300) == [ShowNotice("the master m:2 leads now")]
+    assert core.step(ViewReceived(ACTIVE, "m:2"), 400) == []
+    assert core.step(ViewReceived(ACTIVE, "m:3"), 500) == [ShowNotice("the master m:3 leads now")]
 
 
 def test_an_application_master_that_says_nothing_is_asked_again() -> None:
     core = Attachment("wc-1")
-    core.step(ViewSeen(ACTIVE), 0)
-    assert core.step(ViewSeen(ACTIVE), SILENCE_MS - 1) == []
-    assert core.step(ViewSeen(ACTIVE), SILENCE_MS) == [Follow(FIRST)]
+    core.step(ViewReceived(ACTIVE), 0)
+    assert core.step(ViewReceived(ACTIVE), SILENCE_MS - 1) == []
+    assert core.step(ViewReceived(ACTIVE), SILENCE_MS) == [FollowAppMaster(FIRST)]
     core.step(StatusReceived(status_of()), SILENCE_MS + 100)
-    assert core.step(ViewSeen(ACTIVE), 2 * SILENCE_MS) == []
+    assert core.step(ViewReceived(ACTIVE), 2 * SILENCE_MS) == []
 
 
 @pytest.mark.parametrize(
@@ -112,43 +114,43 @@ def test_without_a_registry_the_application_masters_last_word_counts_after_a_whi
     job: JobState, state: ApplicationState
 ) -> None:
     core = Attachment("wc-1")
-    core.step(ViewSeen(ACTIVE), 0)
+    core.step(ViewReceived(ACTIVE), 0)
     last = status_of(state=job)
     core.step(StatusReceived(last), 1_000)
     assert core.step(AppMasterLost(FIRST), 1_100) == []
-    core.step(LeaderMissing(), 2_000)
-    effects = core.step(LeaderMissing(), 1_000 + GRACE_MS)
-    assert effects[-1] == End("wc-1", state, None, last)
+    core.step(LeaderUnreachable(), 2_000)
+    effects = core.step(LeaderUnreachable(), 1_000 + GRACE_MS)
+    assert effects[-1] == ReportEnd("wc-1", state, None, last)
 
 
 def test_a_restart_takes_back_the_last_word_of_the_application_master_before() -> None:
     core = Attachment("wc-1")
-    core.step(ViewSeen(ACTIVE), 0)
+    core.step(ViewReceived(ACTIVE), 0)
     core.step(StatusReceived(status_of(state=JobState.CANCELED)), 1_000)
-    assert core.step(ViewSeen(view_of(epoch=2)), 2_000) == []
-    assert core.step(LeaderMissing(), 1_000 + 2 * GRACE_MS) != []
+    assert core.step(ViewReceived(view_of(epoch=2)), 2_000) == []
+    assert core.step(LeaderUnreachable(), 1_000 + 2 * GRACE_MS) != []
     assert not core.has_ended
 
 
 def test_what_a_pending_application_waits_for_is_said_when_it_changes() -> None:
     core = Attachment("wc-1")
     waits = view_of(why="no free slots")
-    assert core.step(ViewSeen(waits), 0) == [Say("waiting: no free slots")]
-    assert core.step(ViewSeen(waits), 500) == []
+    assert core.step(ViewReceived(waits), 0) == [ShowNotice("waiting: no free slots")]
+    assert core.step(ViewReceived(waits), 500) == []
 
 
 def test_an_event_after_the_end_is_a_mistake_and_a_foreign_result_the_peers() -> None:
     core = Attachment("wc-1")
-    core.step(ViewSeen(OVER), 0)
+    core.step(ViewReceived(OVER), 0)
     with pytest.raises(InternalError, match="after the end"):
-        core.step(LeaderMissing(), 1)
+        core.step(LeaderUnreachable(), 1)
     with pytest.raises(PeerViolationError, match="cannot be read"):
-        Attachment("wc-1").step(ViewSeen(msgspec.structs.replace(OVER, result=b"\xc1")), 0)
+        Attachment("wc-1").step(ViewReceived(msgspec.structs.replace(OVER, result=b"\xc1")), 0)
 
 
 def views() -> st.SearchStrategy[Event]:
     return st.builds(
-        lambda epoch, state, master, leader: ViewSeen(
+        lambda epoch, state, master, leader: ViewReceived(
             view_of(
                 epoch=epoch,
                 state=state,
@@ -175,7 +177,7 @@ def statuses() -> st.SearchStrategy[Event]:
 EVENTS = st.one_of(
     views(),
     statuses(),
-    st.just(LeaderMissing()),
+    st.just(LeaderUnreachable()),
     st.sampled_from([FIRST, SECOND, THIRD]).map(AppMasterLost),
 )
 
@@ -195,13 +197,13 @@ def test_whatever_comes_epochs_rise_one_is_followed_and_the_end_is_the_last(
         for effect in core.step(event, now_ms):
             said.append(effect)
             match effect:
-                case Show(status):
+                case ShowStatus(status):
                     assert status.epoch >= seen
                     seen = status.epoch
-                case Follow(app_master):
-                    assert isinstance(event, ViewSeen)
+                case FollowAppMaster(app_master):
+                    assert isinstance(event, ViewReceived)
                     assert app_master == event.view.app_master
         core.check()
-    ends = [effect for effect in said if isinstance(effect, End)]
+    ends = [effect for effect in said if isinstance(effect, ReportEnd)]
     assert len(ends) <= 1
     assert not ends or said[-1] is ends[0]

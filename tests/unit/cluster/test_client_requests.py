@@ -33,13 +33,13 @@ from drivetrain.cluster.client import (
     ApplicationNameTakenError,
     ApplicationOverError,
     Client,
-    End,
     NoLeaderError,
     NoLogError,
     NoMasterError,
-    Say,
+    ReportEnd,
     SecretRefusedError,
-    Show,
+    ShowNotice,
+    ShowStatus,
     SpecificationTooLargeError,
     StillUnderWayError,
     Submission,
@@ -328,13 +328,13 @@ async def test_who_is_attached_survives_leaders_and_application_masters_and_gets
         world.end("wc-1", finished(epoch=2))
         await attached
 
-        texts = [one.text for one in seen if isinstance(one, Say)]
+        texts = [one.text for one in seen if isinstance(one, ShowNotice)]
         assert "no master leads right now; the application keeps running" in texts
         assert "the master m2:7070 leads now" in texts
         assert "application master 1 is gone; waiting for its successor" in texts
         assert "application master 2 has taken over on w2" in texts
-        assert [one.status.epoch for one in seen if isinstance(one, Show)] == [1, 2, 2]
-        assert seen[-1] == End("wc-1", ApplicationState.SUCCEEDED, None, finished(epoch=2))
+        assert [one.status.epoch for one in seen if isinstance(one, ShowStatus)] == [1, 2, 2]
+        assert seen[-1] == ReportEnd("wc-1", ApplicationState.SUCCEEDED, None, finished(epoch=2))
 
 
 @simulate(seeds=10)
@@ -345,9 +345,9 @@ async def test_who_is_attached_gets_the_result_though_no_master_is_left(simulati
         world.put(view_of(state=ApplicationState.ACTIVE, epoch=1, app_master=app_master))
         client = await made.connect()
 
-        async def attach() -> End:
+        async def attach() -> ReportEnd:
             async for one in client.follow("wc"):
-                if isinstance(one, End):
+                if isinstance(one, ReportEnd):
                     return one
             raise AssertionError
 
@@ -484,7 +484,7 @@ async def test_a_client_that_has_followed_leaves_nothing_behind(simulation: Simu
         async def look_and_leave() -> None:
             stream = client.follow("wc")
             async for one in stream:
-                if isinstance(one, Show):
+                if isinstance(one, ShowStatus):
                     break
             await stream.aclose()  # type: ignore[attr-defined]
 

@@ -12,12 +12,12 @@ from drivetrain.cluster.app_master.executors.executor_pool import (
     AskForSlots,
     CancelSlots,
     ExecutorPool,
-    FillLater,
     LaunchExecutor,
-    MemberLost,
     MemberState,
+    ReportMemberLost,
+    ReportUnavailable,
+    ScheduleFill,
     StopExecutor,
-    Unavailable,
 )
 from drivetrain.cluster.messages.resources import SlotsAllocated
 from drivetrain.core.job.restarts import RestartKind, RestartPolicy, RestartStrategy
@@ -72,8 +72,8 @@ def test_what_is_lost_is_replaced_and_stopped_until_it_has_ended() -> None:
     member = made.ready[0]
     assert made.gone("l1", "silent", 0, ended=False) == [
         StopExecutor("l1", WORKER),
-        MemberLost(member, "silent"),
-        FillLater(500),
+        ReportMemberLost(member, "silent"),
+        ScheduleFill(500),
     ]
     assert not made.is_empty
     assert made.tick(1) == [StopExecutor("l1", WORKER)]
@@ -86,7 +86,7 @@ def test_who_does_not_register_in_time_is_given_up() -> None:
     made = pool()
     made.want(None, 0)
     made.allocated(given_slots("app-1-1"), 0)
-    assert made.tick(10_001) == [StopExecutor("l1", WORKER), FillLater(500)]
+    assert made.tick(10_001) == [StopExecutor("l1", WORKER), ScheduleFill(500)]
 
 
 def test_executors_that_fail_too_often_are_not_replaced_for_ever() -> None:
@@ -97,15 +97,15 @@ def test_executors_that_fail_too_often_are_not_replaced_for_ever() -> None:
         made.fill(number)
         made.allocated(given_slots(f"app-1-{number}", f"l{number}"), number)
         outcomes.append(made.gone(f"l{number}", "it crashed", number, ended=True)[-1])
-    expected = Unavailable(None, "executors-fail", "it crashed", retryable=True)
-    assert outcomes == [FillLater(500), FillLater(500), expected]
+    expected = ReportUnavailable(None, "executors-fail", "it crashed", retryable=True)
+    assert outcomes == [ScheduleFill(500), ScheduleFill(500), expected]
 
 
 def test_a_refusal_that_never_can_be_met_is_not_retryable() -> None:
     made = pool()
     made.want(None, 0)
     assert made.refused("app-1-1", "too-many-slots", "nobody has 99") == [
-        Unavailable(None, "too-many-slots", "nobody has 99", retryable=False)
+        ReportUnavailable(None, "too-many-slots", "nobody has 99", retryable=False)
     ]
     assert made.refused("app-1-1", "no-slots", "late") == []
 
@@ -113,7 +113,7 @@ def test_a_refusal_that_never_can_be_met_is_not_retryable() -> None:
 def test_a_worker_takes_its_executors_along_and_nobody_has_to_be_stopped() -> None:
     made = ready_pool()
     effects = made.worker_gone(WORKER, 0)
-    assert [type(effect) for effect in effects] == [MemberLost, FillLater]
+    assert [type(effect) for effect in effects] == [ReportMemberLost, ScheduleFill]
     assert made.is_empty
 
 

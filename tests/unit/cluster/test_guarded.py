@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from drivetrain.actor import ActorFailedError, ActorSystem, Message
-from drivetrain.cluster.guarded import GuardedActor, Mishaps
+from drivetrain.cluster.guarded import ErrorCounts, GuardedActor
 from drivetrain.errors import InternalError, UserError
 
 
@@ -83,7 +83,7 @@ async def raise_and_go_on(waits: bool) -> None:
 
 
 def test_what_happens_often_is_logged_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
-    mishaps = Mishaps()
+    mishaps = ErrorCounts()
     with caplog.at_level(logging.WARNING):
         logged = [mishaps.note("this", UserError("two\nlines")) for _ in range(1_000)]
         mishaps.note("that", UserError("x"))
@@ -104,7 +104,7 @@ def raised(error: Exception) -> Exception:
 def test_a_defect_of_ours_is_logged_with_its_traceback_and_counted_apart(
     caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    mishaps = Mishaps()
+    mishaps = ErrorCounts()
     with caplog.at_level(logging.WARNING):
         mishaps.note("this", UserError("not like that"))
         for _ in range(3):

@@ -13,7 +13,7 @@ from drivetrain.actor import ActorSystem
 from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import guard_of
-from drivetrain.cluster.master.master_messages import Standing
+from drivetrain.cluster.master.master_messages import Leadership
 from drivetrain.cluster.master.master_process import serve_master, start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry.master_list import SAME_TIME_MS
@@ -25,11 +25,11 @@ LATER_S = 2 * SAME_TIME_MS / 1000
 
 
 class Masters:
-    """Masters by name; what each of them makes of the others is in its `Standing`."""
+    """Masters by name; what each of them makes of the others is in its `Leadership`."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.standings: dict[str, Standing] = {}
+        self.standings: dict[str, Leadership] = {}
 
     async def start(self, name: str, *others: str) -> None:
         masters = tuple(f"{each}:7" for each in (name, *others))

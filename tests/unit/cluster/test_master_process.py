@@ -20,7 +20,14 @@ from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import Accepted, ApplicationSpec, Submit
 from drivetrain.cluster.messages.code import CodeChunk, CodeStored, GetCode, PutCode
 from drivetrain.cluster.messages.leadership import GetLeader, Leader
-from drivetrain.cluster.messages.replication import AskLease, AskVote, Digest, ReadDigest, Vote, WriteEntries
+from drivetrain.cluster.messages.replication import (
+    Digest,
+    LeaseRequest,
+    ReadDigest,
+    VoteReply,
+    VoteRequest,
+    WriteEntries,
+)
 from drivetrain.code.archive import LARGEST_BYTES
 from drivetrain.config import Config
 from drivetrain.core.cluster.map_log import CorruptLogError
@@ -196,9 +203,9 @@ async def test_a_term_that_cannot_be_is_refused_and_a_fence_is_not_for_ever(simu
     for absurd in (2**62, before + 2**33, -1):
         for message in (
             ReadDigest(absurd),
-            AskVote("m0:7", settings().list_id, absurd, False),
-            AskLease("m0:7", settings().list_id, absurd, 0),
-            Vote("m0:7", settings().list_id, before, absurd, False, False),
+            VoteRequest("m0:7", settings().list_id, absurd, False),
+            LeaseRequest("m0:7", settings().list_id, absurd, 0),
+            VoteReply("m0:7", settings().list_id, before, absurd, False, False),
             WriteEntries(absurd, 1, ()),
         ):
             with contextlib.suppress(AskError):

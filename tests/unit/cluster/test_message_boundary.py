@@ -10,7 +10,7 @@ import pytest
 
 from drivetrain.actor import ActorPath, Failure, Message
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
-from drivetrain.cluster.app_master.app_master_messages import Answered, Beat
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome, Tick
 from drivetrain.cluster.app_master.message_boundary import MessageBoundary
 from drivetrain.cluster.messages.executing import Prepared
 from drivetrain.cluster.messages.following import ErrorView, GetStatus
@@ -96,14 +96,14 @@ def test_a_defect_of_ours_does_not_end_the_application_and_is_shown(error: Excep
 def test_what_the_application_master_tells_itself_must_not_fail() -> None:
     owner, made = boundary(None)
     error = KeyError("x")
-    made.take(Beat(), raising(error))
-    made.take(Answered("prepare", 1, None, "timeout"), raising(error))
+    made.take(Tick(), raising(error))
+    made.take(AskOutcome("prepare", 1, None, "timeout"), raising(error))
     assert owner.failures == [error, error]
 
 
 def test_the_answer_of_another_process_is_refused_like_any_message_of_it() -> None:
     owner, made = boundary(None)
-    made.take(Answered("prepare", 1, Prepared(False, False, "")), raising(KeyError("x")))
+    made.take(AskOutcome("prepare", 1, Prepared(False, False, "")), raising(KeyError("x")))
     assert owner.failures == []
     assert "could not handle Prepared" in owner.noted[0].what
 

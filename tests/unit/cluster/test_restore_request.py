@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.cluster.app_master.app_master_messages import Answered, Setup
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome, Setup
 from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, RestoreRequest
 from drivetrain.cluster.messages.applications import ApplicationSpec, FoundApplication, Restart
 from drivetrain.config import Config
@@ -48,7 +48,7 @@ def test_the_leader_is_asked_once_for_this_epoch() -> None:
     assert world.asked == [Restart("app-1", epoch=3)]
     assert world.lines == ["asks to be started again: the state of counts is lost"]
     taken: Any = FoundApplication
-    going.answered(Answered(GO_BACK, -1, taken))
+    going.answered(AskOutcome(GO_BACK, -1, taken))
     assert world.delays == 0
 
 
@@ -57,7 +57,7 @@ def test_it_is_asked_again_when_nobody_has_answered(code: str) -> None:
     world = World()
     going = way_back(world)
     going.begin("lost")
-    going.answered(Answered(GO_BACK, -1, code=code))
+    going.answered(AskOutcome(GO_BACK, -1, code=code))
     assert world.delays == 1
     going.ask()
     assert len(world.asked) == 2

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from drivetrain import Application, sinks, sources
-from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
-from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
-from drivetrain.cluster.app_master.stream.stream_progress import Shown
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication, vertices_of
+from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions
+from drivetrain.cluster.app_master.stream.stream_progress import VersionStatus
 from drivetrain.cluster.messages.changing import ChangeConfiguration
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState
@@ -54,11 +54,11 @@ def rundir(tmp_path: Path) -> RunDirectory:
 def stored(tmp_path: Path, me: Preparer = ME) -> StoredVersions:
     graph = planned("id > 1")
     config = Config.load(None, {}, {"state.dir": str(tmp_path)})
-    return StoredVersions(Planned(vertices_of(graph), graph, "app", {}), config, me)
+    return StoredVersions(PlannedApplication(vertices_of(graph), graph, "app", {}), config, me)
 
 
-def compiled(number: int = 2, against: int = 1, how: Made = "update") -> Compiled:
-    return Compiled(ID, how, against, Change(number, against, frozenset({"read"})), Shown())
+def compiled(number: int = 2, against: int = 1, how: Made = "update") -> CompiledChange:
+    return CompiledChange(ID, how, against, Change(number, against, frozenset({"read"})), VersionStatus())
 
 
 def proposal(condition: str) -> GraphVersion:
@@ -114,9 +114,9 @@ def test_a_version_is_recorded_only_after_the_one_that_it_was_compared_with(
     assert rundir.versions.numbers() == [1]
 
 
-def timed(id: str = ID) -> Compiled:
+def timed(id: str = ID) -> CompiledChange:
     change = Change(2, 1, frozenset({"read"}))
-    return Compiled(id, "update", 1, change, Shown(), at=5_000, at_ms=5_000)
+    return CompiledChange(id, "update", 1, change, VersionStatus(), at=5_000, at_ms=5_000)
 
 
 def test_a_version_at_an_event_time_is_recorded_while_its_fragments_pause(
@@ -185,7 +185,7 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     rundir.versions.propose(ID, with_one_more(2), b"code 2")
     change = mine.proposed(ID)
     assert (change.starts, change.leaves) == (("more",), ())
-    standing = mine.record(Compiled(ID, "update", 1, change, Shown()))
+    standing = mine.record(CompiledChange(ID, "update", 1, change, VersionStatus()))
     assert [(v.fragment, v.producers) for v in standing.vertices] == [("read", ()), ("more", ("read",))]
     assert (rundir.fragment("more") / "first-batch").exists(), "its place was to be prepared"
     standing = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "more", "it failed"))
@@ -195,11 +195,11 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     rundir.versions.note_leaving(2, "more", None)
     assert [v.fragment for v in mine.stands().vertices] == ["read"]
     rundir.versions.propose(ID, with_one_more(3), b"code 3")
-    mine.record(Compiled(ID, "update", 1, mine.proposed(ID), Shown()))
+    mine.record(CompiledChange(ID, "update", 1, mine.proposed(ID), VersionStatus()))
     mine.record_outcome(RecordOutcome(mine.stands().change or change, Outcome.DONE))
     rundir.versions.propose(ID, msgspec.structs.replace(version("id > 1"), number=4), b"code 4")
     leaves = mine.proposed(ID)
-    standing = mine.record(Compiled(ID, "update", 3, leaves, Shown()))
+    standing = mine.record(CompiledChange(ID, "update", 3, leaves, VersionStatus()))
     assert (leaves.leaves, standing.leaving) == (("more",), {}), "the application may return to it"
     assert [v.fragment for v in standing.vertices] == ["read", "more"]
     mine.record_outcome(RecordOutcome(leaves, Outcome.DONE))

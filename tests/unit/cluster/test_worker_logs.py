@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.cluster.worker.worker_logs import Logs, is_plain_name
+from drivetrain.cluster.worker.worker_logs import WorkerLogs, is_plain_name
 
 
 def files(folder: Path) -> list[str]:
@@ -17,7 +17,7 @@ def files(folder: Path) -> list[str]:
 
 
 def test_a_log_is_cut_into_files_named_by_their_position_and_the_oldest_go(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, size_bytes=10, count=2)
+    logs = WorkerLogs(tmp_path, size_bytes=10, count=2)
     writer = logs.writer("app-1", "executor-1")
     for number in range(6):
         writer.write(f"{number:04d}\n".encode())
@@ -33,7 +33,7 @@ def test_a_log_is_cut_into_files_named_by_their_position_and_the_oldest_go(tmp_p
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_read_is_what_was_written_there(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    logs = Logs(tmp_path, size_bytes=rng.randint(1, 50), count=rng.randint(2, 4))
+    logs = WorkerLogs(tmp_path, size_bytes=rng.randint(1, 50), count=rng.randint(2, 4))
     writer = logs.writer("app", "p")
     written = b""
     for _ in range(60):
@@ -52,7 +52,7 @@ def test_what_is_read_is_what_was_written_there(tmp_path: Path, seed: int) -> No
 
 
 def test_reading_while_another_thread_writes_and_rotates_never_fails(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, size_bytes=64, count=2)
+    logs = WorkerLogs(tmp_path, size_bytes=64, count=2)
     line = b"0123456789abcdef"
 
     def write() -> None:
@@ -75,7 +75,7 @@ def test_reading_while_another_thread_writes_and_rotates_never_fails(tmp_path: P
 
 
 def test_a_full_disk_drops_output_and_raises_nothing(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, size_bytes=10, count=2)
+    logs = WorkerLogs(tmp_path, size_bytes=10, count=2)
     writer = logs.writer("app", "p")
     (tmp_path / "app").rmdir()
     (tmp_path / "app").write_text("no directory, so nothing can be created in it")
@@ -89,7 +89,7 @@ def test_a_full_disk_drops_output_and_raises_nothing(tmp_path: Path) -> None:
 
 
 def test_processes_are_listed_by_who_wrote_last_and_old_logs_go(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, size_bytes=100, count=2)
+    logs = WorkerLogs(tmp_path, size_bytes=100, count=2)
     for process in ("b", "a"):
         logs.writer("app", process).write(b"x")
     for name, age in (("b", 100), ("a", 50)):
@@ -108,11 +108,11 @@ def test_processes_are_listed_by_who_wrote_last_and_old_logs_go(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["..", "../x", "/etc", "", "a/b", ".hidden", "a\0b", "-", "x" * 201])
 def test_names_that_are_no_files_are_refused(tmp_path: Path, name: str) -> None:
     assert not is_plain_name(name)
-    assert Logs(tmp_path / "logs", 10, 2).processes(name) == []
+    assert WorkerLogs(tmp_path / "logs", 10, 2).processes(name) == []
 
 
 def test_a_log_is_rotated_beyond_a_million_megabytes(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, 10, 2)
+    logs = WorkerLogs(tmp_path, 10, 2)
     (tmp_path / "app-1").mkdir()
     (tmp_path / "app-1" / "executor-1.999999999995.log").write_bytes(b"12345")
     writer = logs.writer("app-1", "executor-1")

@@ -19,7 +19,7 @@ from drivetrain.cli.main import app as command
 from drivetrain.cluster.client import Client, UnknownApplicationError, connect
 from drivetrain.cluster.client.console_calls import CALLS, MEDIA
 from drivetrain.cluster.client.console_client import ConsoleClient
-from drivetrain.cluster.client.console_line import ConsoleRefusedError, ConsoleUnreachableError
+from drivetrain.cluster.client.console_connection import ConsoleRefusedError, ConsoleUnreachableError
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.config import Config
 from drivetrain.console.access.roles import Role

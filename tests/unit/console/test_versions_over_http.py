@@ -17,7 +17,7 @@ from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.changing import (
     ChangeConfiguration,
     ChangeGraph,
-    ChangeStands,
+    ChangeStatus,
     ConfigurationChanged,
     GiveUpChange,
     StoredVersion,
@@ -127,7 +127,7 @@ def asked(console: ConsoleInThread, kept: GraphVersions) -> list[Message]:
     app_master = console.cluster.app_master(scripted.world.status_of("shop-1"), asked)
     console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
     for state in STATES:
-        app_master.tell(ChangeStands(state))
+        app_master.tell(ChangeStatus(state))
     return asked
 
 
@@ -152,7 +152,7 @@ def test_a_rollback_to_the_version_before_one_on_trial_gives_the_trial_up(
     console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
     trial = ChangeState(3, Stage.ON_TRIAL, 3, 1)
     for state in (trial, trial, ChangeState(1, Stage.IDLE, 3, 1, (), Outcome.ROLLED_BACK)):
-        app_master.tell(ChangeStands(state))
+        app_master.tell(ChangeStatus(state))
     told = operation(console.http, console.http.post(f"{PATH}/1/rollback"))
     assert (told["state"], told["result"]) == ("succeeded", {"version": "1"})
     assert asked == [GiveUpChange(3)]
@@ -163,13 +163,13 @@ def test_a_rollback_that_is_refused_or_fails_says_why(console: ConsoleInThread, 
     console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
     refusal = ErrorView("change-underway", "another change of the application is under way")
     failed = ChangeState(3, Stage.IDLE, 4, 3, (), Outcome.ROLLED_BACK, "out", HOSTILE)
-    for stands in (ChangeStands(DONE), ChangeStands(DONE, refusal)):
+    for stands in (ChangeStatus(DONE), ChangeStatus(DONE, refusal)):
         app_master.tell(stands)
     told = operation(console.http, console.http.post(f"{PATH}/1/rollback"))
     assert (told["state"], told["problem"]["code"]) == ("failed", "change-underway")
     assert told["problem"]["status"] == 409
     for state in (DONE, ChangeState(4, Stage.ON_TRIAL, 4, 3), failed):
-        app_master.tell(ChangeStands(state))
+        app_master.tell(ChangeStatus(state))
     told = operation(console.http, console.http.post(f"{PATH}/1/rollback"))
     assert (told["state"], told["problem"]["code"]) == ("failed", "rolled-back")
     assert told["problem"]["where"] == "fragment out"
@@ -212,7 +212,7 @@ def changing(console: ConsoleInThread, place: Path, tmp_path: Path) -> list[Mess
     stored = StoredVersion(msgspec.structs.replace(record, number=3), Ending(Outcome.DONE, 1))
     app_master.tell(Versions((stored,), 3, None, "shop", {"input": "/some/where"}))
     for state in STATES[1:]:
-        app_master.tell(ChangeStands(state))
+        app_master.tell(ChangeStatus(state))
     return asked
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from drivetrain.actor.disk import DirectoryDisk
 from drivetrain.cli.arguments import LOCAL_CLUSTER_FILE, load_config
-from drivetrain.cluster.worker.launch_records import Record, Records
-from drivetrain.cluster.worker.worker_logs import Logs
+from drivetrain.cluster.worker.launch_records import LaunchRecord, LaunchRecords
+from drivetrain.cluster.worker.worker_logs import WorkerLogs
 from drivetrain.code.cache import CodeCache
 from drivetrain.config.catalog.cluster import MASTERS
 from drivetrain.errors import UserError
@@ -264,10 +264,10 @@ def test_commands_go_to_no_masters_that_others_can_name(
 def test_what_masters_and_workers_keep_is_private(tmp_path: Path) -> None:
     worker = tmp_path / "worker"
     make_private_directory(worker, "the worker's directory")
-    writer = Logs(worker / "logs", 1_000, 2).writer("app-1", "executor-1")
+    writer = WorkerLogs(worker / "logs", 1_000, 2).writer("app-1", "executor-1")
     writer.write(b"hello\n")
     writer.close()
-    Records(worker / "launches").put(Record("launch-1", "app-1", "executor-1"))
+    LaunchRecords(worker / "launches").put(LaunchRecord("launch-1", "app-1", "executor-1"))
     code = CodeCache(worker / "code")
     code.append("0" * 64, b"x")
     code.close()

@@ -6,8 +6,8 @@ master took over, or will; 2 when it cannot start with its launch file; 70 for a
 On SIGTERM and SIGINT it hands over: its executors finish their batches and end, and the leader starts the
 next application master elsewhere.
 
-When the file of a custom application cannot be loaded, `Unloadable` registers and ends the application with
-the error, like any other failure.
+When the file of a custom application cannot be loaded, `UnloadableApplicationMaster` registers and ends the
+application with the error, like any other failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Final
 from drivetrain.actor import Actor, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
-from drivetrain.cluster.app_master.app_master_messages import HandOver, Setup
+from drivetrain.cluster.app_master.app_master_messages import HandOverRequested, Setup
 from drivetrain.cluster.app_master.custom.custom_file import load_app_master
 from drivetrain.cluster.app_master.stream.planned_application import load
 from drivetrain.cluster.app_master.stream.restart_policy import policies
@@ -42,7 +42,7 @@ from drivetrain.terminal import print_line
 log = logging.getLogger("drivetrain.app_master")
 
 
-class Unloadable(ApplicationMaster):
+class UnloadableApplicationMaster(ApplicationMaster):
     """Ends an application that cannot be loaded."""
 
     def __init__(self, setup: Setup, error: DrivetrainError) -> None:
@@ -85,7 +85,7 @@ async def _serve(launch: LaunchFile) -> int:
     )
     app_master = system.spawn(lambda: _actor(launch, setup), "app-master")
     for number in (signal.SIGTERM, signal.SIGINT):
-        why = HandOver(f"it was asked to by {number.name}")
+        why = HandOverRequested(f"it was asked to by {number.name}")
         asyncio.get_running_loop().add_signal_handler(number, app_master.tell, why)
     failed = asyncio.ensure_future(system.wait_terminated())
     stopped = asyncio.ensure_future(system.wait_stopped(app_master))
@@ -109,7 +109,7 @@ def _actor(launch: LaunchFile, setup: Setup) -> Actor:
         policies(setup.config)  # raises for contradictory keys before anything runs
         return StreamAppMaster(setup, lambda: load(launch.spec, launch.code_directory, setup.config))
     except DrivetrainError as error:
-        return Unloadable(setup, error)
+        return UnloadableApplicationMaster(setup, error)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from typing import ClassVar, Final
 
 from drivetrain.actor import Actor, ActorRef, Message, Terminated
 from drivetrain.cluster.app_master import waiting_reasons
-from drivetrain.cluster.app_master.app_master_messages import Answered, Beat, Call, Setup, Wake
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome, RunAction, Setup, Tick, Wake
 from drivetrain.cluster.app_master.ask_failures import code_of
 from drivetrain.cluster.app_master.executors.executor_pool import ExecutorPool, Member
 from drivetrain.cluster.app_master.executors.executor_requests import Executors
@@ -98,7 +98,7 @@ class ApplicationMaster(Actor):
         self._registrar = Registrar(self.setup, self.context, self)
         self._executors = Executors(self.setup, self.context, self._registrar, self)
         self._registrar.start()
-        self.context.timers.start_periodic("beat", Beat(), interval_ms=BEAT_MS)
+        self.context.timers.start_periodic("beat", Tick(), interval_ms=BEAT_MS)
         self.context.timers.start_periodic("follow", Wake("follow"), interval_ms=FOLLOW_MS)
 
     # ---- for subclasses: hooks
@@ -218,11 +218,11 @@ class ApplicationMaster(Actor):
         """Ask without waiting; `answered` gets the outcome."""
         self.context.pipe_to_self(
             whom.ask(message, timeout_ms=timeout_ms),
-            lambda answer: Answered(what, number, answer),
-            lambda error: Answered(what, number, None, code_of(error), str(error)),
+            lambda answer: AskOutcome(what, number, answer),
+            lambda error: AskOutcome(what, number, None, code_of(error), str(error)),
         )
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: AskOutcome) -> None:
         """Called with the outcome of an `ask`."""
 
     def woken(self, what: str, number: int) -> None:
@@ -299,15 +299,15 @@ class ApplicationMaster(Actor):
             self._continue_end()
             return
         match message:
-            case Beat():
+            case Tick():
                 self._beat()
             case Wake("follow"):
                 self._followers.tell(self.status)
             case Wake(what, number):
                 self.woken(what, number)
-            case Answered():
+            case AskOutcome():
                 self.call_hook(lambda: self.answered(message))
-            case Call(action):
+            case RunAction(action):
                 action()
             case GetStatus():
                 self.context.reply(Status(self.status()))

@@ -27,11 +27,11 @@ class Setup:
     log: Callable[[str], None] = field(default=lambda line: None)
 
 
-class Beat(Message, frozen=True, tag="dt.local.app.beat"):
+class Tick(Message, frozen=True, tag="dt.local.app.beat"):
     """Time has passed."""
 
 
-class HandOver(Message, frozen=True, tag="dt.local.app.hand-over"):
+class HandOverRequested(Message, frozen=True, tag="dt.local.app.hand-over"):
     """From the process: it was asked to end, and another application master continues elsewhere."""
 
     why: str
@@ -44,7 +44,7 @@ class Wake(Message, frozen=True, tag="dt.local.app.wake"):
     number: int = 0
 
 
-class Answered(Message, frozen=True, tag="dt.local.app.answered"):
+class AskOutcome(Message, frozen=True, tag="dt.local.app.answered"):
     """The outcome of a request: an answer, or the code of a failure and its reason."""
 
     what: str
@@ -54,7 +54,7 @@ class Answered(Message, frozen=True, tag="dt.local.app.answered"):
     why: str = ""
 
 
-class Call(Message, frozen=True, tag="dt.local.app.call"):
+class RunAction(Message, frozen=True, tag="dt.local.app.call"):
     """An action to run as a message of the actor."""
 
     action: Callable[[], None]

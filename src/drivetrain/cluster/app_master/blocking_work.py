@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from drivetrain.cluster.app_master.app_master_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import RunAction
 from drivetrain.runtime.error_views import error_view
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def noted_and_repeated(
 
     def failed(error: Exception) -> None:
         owner.note(error_view(error))
-        owner.context.timers.start_once(timer, Call(act), delay_ms=delay_ms)
+        owner.context.timers.start_once(timer, RunAction(act), delay_ms=delay_ms)
 
     return failed
 
@@ -40,6 +40,6 @@ def in_thread(
     """Do `work` in a thread, and afterwards call `then` with its result, or `failed` with its error."""
     owner.context.pipe_to_self(
         owner.context.blocking(work),
-        lambda result: Call(functools.partial(then, result)),
-        lambda error: Call(functools.partial(failed, error)),
+        lambda result: RunAction(functools.partial(then, result)),
+        lambda error: RunAction(functools.partial(failed, error)),
     )

@@ -25,15 +25,15 @@ from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Message
 from drivetrain.cluster.access.system_names import Role, read_name
-from drivetrain.cluster.app_master.app_master_messages import Answered
-from drivetrain.cluster.guarded import Mishaps, is_defect, is_own, refuse
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome
+from drivetrain.cluster.guarded import ErrorCounts, is_defect, is_own, refuse
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.runtime.error_views import defect_view
 
 _WHO: Final = "the application master"
 
 
-class Bounded(Protocol):
+class BoundaryOwner(Protocol):
     """The methods of its application master that the boundary needs."""
 
     def note(self, error: ErrorView) -> None:
@@ -49,11 +49,11 @@ class Bounded(Protocol):
 class MessageBoundary:
     """The boundary of `owner`, an actor with this context; `are_hooks_ours`: no user wrote its hooks."""
 
-    def __init__(self, owner: Bounded, context: Context, *, are_hooks_ours: bool) -> None:
+    def __init__(self, owner: BoundaryOwner, context: Context, *, are_hooks_ours: bool) -> None:
         self._owner: Final = owner
         self._context: Final = context
         self._are_hooks_ours: Final = are_hooks_ours
-        self.mishaps: Final = Mishaps()
+        self.mishaps: Final = ErrorCounts()
 
     def take(self, message: Message, handle: Callable[[Message], None]) -> None:
         """Handle a message with `handle`."""
@@ -76,7 +76,7 @@ class MessageBoundary:
 
     def _refuse(self, message: Message, error: Exception) -> None:
         # The answer to a request of this process has no sender: it arrives within a message of its own.
-        received = message.answer if isinstance(message, Answered) and message.answer else message
+        received = message.answer if isinstance(message, AskOutcome) and message.answer else message
         kind = f"{_WHO} could not handle {type(received).__name__}"
         sender = self._context.sender
         self._note(kind, error, sender)
@@ -93,7 +93,7 @@ class MessageBoundary:
 
 def _is_from_outside(message: Message) -> bool:
     """Whether another process sent the message, or the answer in it."""
-    return not is_own(message) or (isinstance(message, Answered) and message.answer is not None)
+    return not is_own(message) or (isinstance(message, AskOutcome) and message.answer is not None)
 
 
 def _is_client(sender: ActorRef | None) -> bool:

@@ -19,13 +19,13 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Message
-from drivetrain.cluster.app_master.app_master_messages import Answered, Setup, Wake
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome, Setup, Wake
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.registration import (
     AppMasterRegistered,
     AppMasterReport,
     RegisterAppMaster,
-    ReportTaken,
+    ReportAccepted,
 )
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.cluster import registration as registering
@@ -44,7 +44,7 @@ class Reporter(Protocol):
         """A clock that never goes back."""
 
     def ask(self, what: str, number: int, whom: ActorRef, message: Message, timeout_ms: int) -> None:
-        """Ask without waiting; the outcome arrives as `Answered`."""
+        """Ask without waiting; the outcome arrives as `AskOutcome`."""
 
     def leader_accepted(self, registered: AppMasterRegistered, *, is_first: bool) -> None:
         """A leader, perhaps a new one, has registered this application master."""
@@ -96,9 +96,9 @@ class Registrar:
         match message:
             case Wake("registration"):
                 self._step(registering.Tick())
-            case Answered("registration"):
+            case AskOutcome("registration"):
                 self._registration_answered(message)
-            case Answered("report"):
+            case AskOutcome("report"):
                 self._report_answered(message)
             case _:
                 return False
@@ -148,7 +148,7 @@ class Registrar:
             delay_ms = max(0, wake_ms - now_ms) + 1
             timers.start_once("registration", Wake("registration"), delay_ms=delay_ms)
 
-    def _registration_answered(self, message: Answered) -> None:
+    def _registration_answered(self, message: AskOutcome) -> None:
         match message.answer:
             case AppMasterRegistered() as registered:
                 self._step(registering.Accepted(message.number))
@@ -164,9 +164,9 @@ class Registrar:
                 self._step(registering.Refused(message.number, message.why))
                 self.link.look_again()
 
-    def _report_answered(self, message: Answered) -> None:
+    def _report_answered(self, message: AskOutcome) -> None:
         self._is_reporting = False
-        if isinstance(message.answer, ReportTaken):
+        if isinstance(message.answer, ReportAccepted):
             self.is_known_prepared |= self._reports_prepared
             self._reporter.report_taken(is_end=bool(message.number))
         elif message.code == STALE_EPOCH:

@@ -1,6 +1,6 @@
 """Clients of a cluster: submit applications, watch, end and restart them."""
 
-from drivetrain.cluster.client.attachment import End, Say, Show
+from drivetrain.cluster.client.attachment import ReportEnd, ShowNotice, ShowStatus
 from drivetrain.cluster.client.blocking_client import BlockingClient, connect
 from drivetrain.cluster.client.client import Client
 from drivetrain.cluster.client.client_errors import (
@@ -32,15 +32,15 @@ __all__ = [
     "ApplicationOverError",
     "BlockingClient",
     "Client",
-    "End",
     "MasterFailureError",
     "NoLeaderError",
     "NoLogError",
     "NoMasterError",
     "Piece",
-    "Say",
+    "ReportEnd",
     "SecretRefusedError",
-    "Show",
+    "ShowNotice",
+    "ShowStatus",
     "SpecificationTooLargeError",
     "StillUnderWayError",
     "Submission",

@@ -10,7 +10,7 @@ is over. If it cannot be asked, or does not show the end for `GRACE_MS` after th
 final status, that status decides: it is sent only after the outputs are complete.
 
 Invariants:
-1. At most one `End`, and nothing after it.
+1. At most one `ReportEnd`, and nothing after it.
 2. The epoch of what is shown never decreases.
 3. One application master is followed at a time: that of the highest epoch seen.
 4. Each notice is given once per occasion, however often the event repeats.
@@ -44,7 +44,7 @@ _FINAL: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ViewSeen:
+class ViewReceived:
     """The registry's view of the application, from the leader at the address `leader`."""
 
     view: ApplicationView
@@ -52,7 +52,7 @@ class ViewSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderMissing:
+class LeaderUnreachable:
     """The leader could not be asked."""
 
 
@@ -71,28 +71,28 @@ class AppMasterLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class FollowAppMaster:
     """Follow and watch this application master and no other; idempotent."""
 
     app_master: ActorRef
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class ShowStatus:
     """Show this status."""
 
     status: JobStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class ShowNotice:
     """Show a notice to the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ReportEnd:
     """The application is over: its state, the reason, and its last status, None if none arrived."""
 
     app_id: str
@@ -101,8 +101,8 @@ class End:
     status: JobStatus | None = None
 
 
-Event: TypeAlias = ViewSeen | LeaderMissing | StatusReceived | AppMasterLost
-Effect: TypeAlias = Follow | Show | Say | End
+Event: TypeAlias = ViewReceived | LeaderUnreachable | StatusReceived | AppMasterLost
+Effect: TypeAlias = FollowAppMaster | ShowStatus | ShowNotice | ReportEnd
 
 
 class Attachment:
@@ -124,7 +124,7 @@ class Attachment:
 
     @property
     def has_ended(self) -> bool:
-        """Whether `End` was returned."""
+        """Whether `ReportEnd` was returned."""
         return self._ended
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
@@ -132,9 +132,9 @@ class Attachment:
         if self._ended:
             raise InternalError("attachment invariant 1: an event came after the end", where=self.app_id)
         match event:
-            case ViewSeen(view, leader):
+            case ViewReceived(view, leader):
                 return self._leader_seen(leader) + self._view_seen(view, now_ms)
-            case LeaderMissing():
+            case LeaderUnreachable():
                 return self._leader_missing(now_ms)
             case StatusReceived(status):
                 return self._status_received(status, now_ms)
@@ -160,21 +160,21 @@ class Attachment:
         elif view.epoch > self._followed_epoch or view.app_master != self._followed:
             if self._followed_epoch and view.epoch > self._followed_epoch:
                 where = f" on {view.worker}" if view.worker else ""
-                effects.append(Say(f"application master {view.epoch} has taken over{where}"))
+                effects.append(ShowNotice(f"application master {view.epoch} has taken over{where}"))
             self._followed, self._followed_epoch = view.app_master, view.epoch
             self._was_lost, self._last_status_ms = False, now_ms
-            effects.append(Follow(view.app_master))
+            effects.append(FollowAppMaster(view.app_master))
         elif now_ms - self._last_status_ms >= SILENCE_MS:
             # The status may be lost with its connection, or the application master was only frozen.
             self._last_status_ms = now_ms
-            effects.append(Follow(view.app_master))
+            effects.append(FollowAppMaster(view.app_master))
         return effects + self._overdue(now_ms)
 
     def _leader_seen(self, leader: str | None) -> list[Effect]:
         was_missing, before = self._leader_is_missing, self._leader
         self._leader_is_missing, self._leader = False, leader
         if was_missing or (before is not None and leader != before):
-            return [Say(f"the master {leader} leads now" if leader else "a master leads again")]
+            return [ShowNotice(f"the master {leader} leads now" if leader else "a master leads again")]
         return []
 
     def _waiting(self, view: ApplicationView) -> list[Effect]:
@@ -183,14 +183,14 @@ class Attachment:
         if waits_for == self._waits_for:
             return []
         self._waits_for = waits_for
-        return [] if waits_for is None else [Say(f"waiting: {waits_for}")]
+        return [] if waits_for is None else [ShowNotice(f"waiting: {waits_for}")]
 
     def _leader_missing(self, now_ms: int) -> list[Effect]:
         effects = self._overdue(now_ms)
         if effects or self._leader_is_missing:
             return effects
         self._leader_is_missing = True
-        return [Say("no master leads right now; the application keeps running")]
+        return [ShowNotice("no master leads right now; the application keeps running")]
 
     def _status_received(self, status: JobStatus, now_ms: int) -> list[Effect]:
         if status.epoch < self._epoch or status.app_id != self.app_id:
@@ -201,14 +201,14 @@ class Attachment:
         self._was_lost = False
         if status.state in _FINAL and self._final_ms is None:
             self._final_ms = now_ms
-        return [Show(status)] if is_new else []
+        return [ShowStatus(status)] if is_new else []
 
     def _app_master_lost(self, app_master: ActorRef) -> list[Effect]:
         is_expected = self._status is not None and self._status.state in _FINAL
         if app_master != self._followed or self._was_lost or is_expected:
             return []
         self._was_lost = True
-        return [Say(f"application master {self._followed_epoch} is gone; waiting for its successor")]
+        return [ShowNotice(f"application master {self._followed_epoch} is gone; waiting for its successor")]
 
     def _overdue(self, now_ms: int) -> list[Effect]:
         status = self._status
@@ -216,7 +216,7 @@ class Attachment:
             return []
         why = None if status.error is None else status.error.what
         return [
-            Say("the registry does not answer; showing the final status of the application master"),
+            ShowNotice("the registry does not answer; showing the final status of the application master"),
             self._end(_FINAL[status.state], why, status),
         ]
 
@@ -226,9 +226,9 @@ class Attachment:
             self._final_ms = None  # the final status of an earlier application master is not the end
             self._status = None
 
-    def _end(self, state: ApplicationState, why: str | None, status: JobStatus | None) -> End:
+    def _end(self, state: ApplicationState, why: str | None, status: JobStatus | None) -> ReportEnd:
         self._ended = True
-        return End(self.app_id, state, why, status if status is not None else self._status)
+        return ReportEnd(self.app_id, state, why, status if status is not None else self._status)
 
 
 def status_of(view: ApplicationView) -> JobStatus | None:

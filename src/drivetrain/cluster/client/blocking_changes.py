@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT
-from drivetrain.cluster.client.edits_of_graphs import (
-    EditOfGraph,
+from drivetrain.cluster.client.graph_edit_requests import (
+    GraphEditRequest,
     attach_edit,
     remove_edit,
     replace_edit,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ChangingBlockingClient(ABC):
-    """The methods of `version_requests.ChangingClient`, each waiting for its result."""
+class BlockingVersionsClient(ABC):
+    """The methods of `version_requests.VersionsClient`, each waiting for its result."""
 
     _client: AnyClient
     _config: Config
@@ -150,12 +150,12 @@ class ChangingBlockingClient(ABC):
         return self.begin_edit(app, unsubscribe_edit(reader), 0, options).number
 
     def begin_edit(
-        self, app: str, edit: EditOfGraph, against: int = 0, options: ChangeOptions = NO_OPTIONS
+        self, app: str, edit: GraphEditRequest, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Edit the graph in force of an application; see `Client.edit`."""
         return self._wait(self._client.edit(app, edit, against, options))
 
-    def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
+    def edited(self, app: str, edit: GraphEditRequest, against: int = 0) -> GraphVersion:
         """The version that an edit would make; see `Client.edited`."""
         return self._wait(self._client.edited(app, edit, against))
 

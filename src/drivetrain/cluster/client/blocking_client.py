@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT
-from drivetrain.cluster.client.attachment import End, Say, Show
-from drivetrain.cluster.client.blocking_changes import ChangingBlockingClient
+from drivetrain.cluster.client.attachment import ReportEnd, ShowNotice, ShowStatus
+from drivetrain.cluster.client.blocking_changes import BlockingVersionsClient
 from drivetrain.cluster.client.open_client import open_any_client
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.submission import Submission, prepare_submission
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     Priority,
@@ -53,7 +53,7 @@ def connect(config: Config | None = None) -> BlockingClient:
     return BlockingClient(config if config is not None else Config())
 
 
-class BlockingClient(ChangingBlockingClient):
+class BlockingClient(BlockingVersionsClient):
     """The methods of `client.Client`, each waiting for its result in the calling thread."""
 
     def __init__(self, config: Config) -> None:
@@ -118,7 +118,7 @@ class BlockingClient(ChangingBlockingClient):
         """Hand a prepared application to the cluster; see `Client.submit`."""
         return self._wait(self._client.submit(submission, submission_id=submission_id))
 
-    def applications(self) -> tuple[ApplicationLine, ...]:
+    def applications(self) -> tuple[ApplicationSummary, ...]:
         """All applications; see `Client.applications`."""
         return self._wait(self._client.applications())
 
@@ -174,7 +174,9 @@ class BlockingClient(ChangingBlockingClient):
         """All masters; see `Client.masters`."""
         return self._wait(self._client.masters())
 
-    def follow(self, app: str, *, tick: str = "200 ms") -> Iterator[Show | Say | End | None]:
+    def follow(
+        self, app: str, *, tick: str = "200 ms"
+    ) -> Iterator[ShowStatus | ShowNotice | ReportEnd | None]:
         """Follow the events of an application; see `Client.follow`."""
         return self._iterate(lambda: self._client.follow(app, tick=tick))
 

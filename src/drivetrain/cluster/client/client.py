@@ -3,10 +3,10 @@
 Problem: a user's command must survive what the cluster survives: a new leader, a new application master, lost
 answers. And it must end: every wait has a timeout and an error that names what is missing.
 
-Design: requests go to the current leader (`leader_asks`), and may arrive twice: a submission has its own id,
-and before the client repeats `kill` or `restart` it checks whether they have happened. `follow` combines the
-registry's view and the application master's status (`attachment`). The client stores nothing, so it may end
-or be killed at any time.
+Design: requests go to the current leader (`leader_connection`), and may arrive twice: a submission has its
+own id, and before the client repeats `kill` or `restart` it checks whether they have happened. `follow`
+combines the registry's view and the application master's status (`attachment`). The client stores nothing, so
+it may end or be killed at any time.
 
 Invariants:
 1. A submission is accepted at most once, however often it is sent.
@@ -30,7 +30,7 @@ from typing import Final, TypeVar
 from drivetrain.actor import ActorFailedError, ActorSystem, Message
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.moments import moment_ms
-from drivetrain.cluster.client.app_master_asks import (
+from drivetrain.cluster.client.app_master_requests import (
     ask_clock,
     ask_history,
     ask_savepoint,
@@ -39,16 +39,16 @@ from drivetrain.cluster.client.app_master_asks import (
 )
 from drivetrain.cluster.client.attachment import (
     Attachment,
-    End,
     Event,
-    Follow,
-    LeaderMissing,
-    Say,
-    Show,
-    ViewSeen,
+    FollowAppMaster,
+    LeaderUnreachable,
+    ReportEnd,
+    ShowNotice,
+    ShowStatus,
+    ViewReceived,
 )
-from drivetrain.cluster.client.follower import Follower, FollowThis
-from drivetrain.cluster.client.leader_asks import LeaderLine
+from drivetrain.cluster.client.follower import Follower, StartFollowing
+from drivetrain.cluster.client.leader_connection import LeaderConnection
 from drivetrain.cluster.client.listing import all_applications, all_workers
 from drivetrain.cluster.client.process_logs import LogReader, Piece
 from drivetrain.cluster.client.refusals import (
@@ -64,9 +64,9 @@ from drivetrain.cluster.code_transfer import NO_CODE, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
 from drivetrain.cluster.messages.applications import (
     Accepted,
-    ApplicationLine,
     ApplicationSpec,
     ApplicationState,
+    ApplicationSummary,
     ApplicationView,
     FoundApplication,
     GetApplication,
@@ -93,7 +93,7 @@ class Client(ScalingClient, WaitingClient):
     """A client of the cluster of `masters`, HOST:PORT each; made by `open_client`."""
 
     def __init__(self, system: ActorSystem, masters: Sequence[str], timeout_ms: int) -> None:
-        super().__init__(system, LeaderLine(system, masters, timeout_ms))
+        super().__init__(system, LeaderConnection(system, masters, timeout_ms))
         self._logs: Final = LogReader(self)
 
     async def close(self) -> None:
@@ -131,7 +131,7 @@ class Client(ScalingClient, WaitingClient):
         """
         return (await self._ask(Submit(submission_id, spec), Accepted, spec.name)).app_id
 
-    async def applications(self) -> tuple[ApplicationLine, ...]:
+    async def applications(self) -> tuple[ApplicationSummary, ...]:
         """All applications, over or not, newest first, in short."""
         return await all_applications(self._ask)
 
@@ -235,8 +235,10 @@ class Client(ScalingClient, WaitingClient):
 
     # ---- watching
 
-    async def follow(self, app: str, *, tick: str = "200 ms") -> AsyncIterator[Show | Say | End | None]:
-        """Yield the events of an application from now on; the last is its `End`.
+    async def follow(
+        self, app: str, *, tick: str = "200 ms"
+    ) -> AsyncIterator[ShowStatus | ShowNotice | ReportEnd | None]:
+        """Yield the events of an application from now on; the last is its `ReportEnd`.
 
         Yields None when nothing has happened for `tick`, so that the caller can do other things. Continues
         through changes of leader and application master. Raises UnknownApplicationError.
@@ -245,7 +247,7 @@ class Client(ScalingClient, WaitingClient):
         events, tick_s = asyncio.Queue[Event](), milliseconds(tick, "tick") / 1000
         attachment = Attachment(view.app_id)
         follower = self.system.spawn(lambda: Follower(events.put_nowait))
-        events.put_nowait(ViewSeen(view, self.line.leader))
+        events.put_nowait(ViewReceived(view, self.line.leader))
         poller = asyncio.ensure_future(self._poll(view.app_id, events))
         try:
             while not attachment.has_ended:
@@ -255,8 +257,8 @@ class Client(ScalingClient, WaitingClient):
                     yield None
                     continue
                 for effect in attachment.step(event, int(self.system.loop.time() * 1000)):
-                    if isinstance(effect, Follow):
-                        follower.tell(FollowThis(effect.app_master))
+                    if isinstance(effect, FollowAppMaster):
+                        follower.tell(StartFollowing(effect.app_master))
                     else:
                         yield effect
         finally:
@@ -269,12 +271,12 @@ class Client(ScalingClient, WaitingClient):
             try:
                 found = await self.line.ask(GetApplication(app_id), FoundApplication, timeout_ms=_LOOK_MS)
             except (NoLeaderError, NoMasterError):
-                events.put_nowait(LeaderMissing())
+                events.put_nowait(LeaderUnreachable())
             except ActorFailedError:
                 # The leader is still reading the registry; the next answer may have the application.
                 continue
             else:
-                events.put_nowait(ViewSeen(found.application, self.line.leader))
+                events.put_nowait(ViewReceived(found.application, self.line.leader))
 
     # ---- logs
 

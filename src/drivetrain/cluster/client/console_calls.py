@@ -22,8 +22,8 @@ from msgspec import Meta
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.version_requests import GraphHistory
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
     ApplicationSpec,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     WorkerView,
@@ -51,17 +51,17 @@ Number = Annotated[int, Meta(ge=0, lt=2**53)]
 Moment = Annotated[int, Meta(gt=-(2**53), lt=2**53)]
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NoArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A call without arguments."""
 
 
-class OfApp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ApplicationArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A call about an application, by its id or name."""
 
     app: App
 
 
-class ClockOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClockArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The clock of an application once it is at `wanted_ms`; null if it is not within `timeout_ms`."""
 
     app: App
@@ -69,14 +69,14 @@ class ClockOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_ms: Annotated[int, Meta(ge=1, le=MOST_CLOCK_MS)]
 
 
-class ThreadsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ThreadsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The stacks of an executor (null: of any)."""
 
     app: App
     executor: str | None
 
 
-class LogsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LogsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The ends of the logs, or of one process; with `offset` what follows it."""
 
     app: App
@@ -85,14 +85,14 @@ class LogsOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Number | None
 
 
-class ReplayFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReplayArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Process messages again from `from_ms` on."""
 
     app: App
     from_ms: Moment
 
 
-class SavepointOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SavepointArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Write a savepoint to `place`; null: below the state directory of the application."""
 
     app: App
@@ -100,7 +100,7 @@ class SavepointOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Annotated[str, Meta(max_length=32)]
 
 
-class CodePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UploadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of an archive of `size_bytes`, from `offset` on."""
 
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -109,14 +109,14 @@ class CodePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: Annotated[bytes, Meta(max_length=CHUNK_BYTES)]
 
 
-class Submitting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SubmitArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Submit an application whose code the masters have; the same `submission_id` is the same submission."""
 
     submission_id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
     spec: ApplicationSpec
 
 
-class Changing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChangeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Change an application to `code`, or back to the version `number`, if `against` is in force (0: any)."""
 
     app: App
@@ -127,7 +127,7 @@ class Changing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     edit: GraphEdit | None = None
 
 
-class EditOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EditArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The version that an edit of version `against` would make."""
 
     app: App
@@ -136,14 +136,14 @@ class EditOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     edit: GraphEdit
 
 
-class GivingUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GiveUpArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Go back from the version `number`, which is on trial."""
 
     app: App
     number: Number
 
 
-class ScalingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScaleArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Divide the state of a fragment into so many partitions."""
 
     app: App
@@ -151,7 +151,7 @@ class ScalingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: Number
 
 
-class Configuring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigureArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Change configuration keys of an application; `restore` get their earlier values back."""
 
     app: App
@@ -169,36 +169,48 @@ class ClientCall(Generic[A]):
     changes: bool = False
 
 
-APPLICATIONS: Final[ClientCall[tuple[ApplicationLine, ...]]] = ClientCall(
-    "applications", Nothing, tuple[ApplicationLine, ...]
+APPLICATIONS: Final[ClientCall[tuple[ApplicationSummary, ...]]] = ClientCall(
+    "applications", NoArguments, tuple[ApplicationSummary, ...]
 )
-APPLICATION: Final[ClientCall[ApplicationView]] = ClientCall("application", OfApp, ApplicationView)
+APPLICATION: Final[ClientCall[ApplicationView]] = ClientCall(
+    "application", ApplicationArguments, ApplicationView
+)
 STATUS: Final[ClientCall[tuple[ApplicationView, JobStatus | None]]] = ClientCall(
-    "status", OfApp, tuple[ApplicationView, JobStatus | None]
+    "status", ApplicationArguments, tuple[ApplicationView, JobStatus | None]
 )
-HISTORY: Final[ClientCall[History]] = ClientCall("history", OfApp, History)
-WORKERS: Final[ClientCall[tuple[WorkerView, ...]]] = ClientCall("workers", Nothing, tuple[WorkerView, ...])
-MASTERS: Final[ClientCall[tuple[MasterView, ...]]] = ClientCall("masters", Nothing, tuple[MasterView, ...])
-CLOCK: Final[ClientCall[int | None]] = ClientCall("clock", ClockOf, int | None)
-THREADS: Final[ClientCall[ThreadStacks]] = ClientCall("threads", ThreadsOf, ThreadStacks)
-LOGS: Final[ClientCall[list[Piece]]] = ClientCall("logs", LogsOf, list[Piece])
-VERSIONS: Final[ClientCall[GraphHistory]] = ClientCall("versions", OfApp, GraphHistory)
-CHANGE_STATE: Final[ClientCall[ChangeState]] = ClientCall("change-state", OfApp, ChangeState)
-KILL: Final[ClientCall[ApplicationView]] = ClientCall("kill", OfApp, ApplicationView, changes=True)
-RESTART: Final[ClientCall[ApplicationView]] = ClientCall("restart", OfApp, ApplicationView, changes=True)
-REPLAY: Final[ClientCall[ApplicationView]] = ClientCall("replay", ReplayFrom, ApplicationView, changes=True)
-SAVEPOINT: Final[ClientCall[str]] = ClientCall("savepoint", SavepointOf, str, changes=True)
-PUT_CODE: Final[ClientCall[CodeStored]] = ClientCall("put-code", CodePart, CodeStored)
-SUBMIT: Final[ClientCall[str]] = ClientCall("submit", Submitting, str, changes=True)
-CHANGE: Final[ClientCall[ChangeState]] = ClientCall("change", Changing, ChangeState, changes=True)
-EDITED: Final[ClientCall[GraphVersion]] = ClientCall("edited", EditOf, GraphVersion)
+HISTORY: Final[ClientCall[History]] = ClientCall("history", ApplicationArguments, History)
+WORKERS: Final[ClientCall[tuple[WorkerView, ...]]] = ClientCall(
+    "workers", NoArguments, tuple[WorkerView, ...]
+)
+MASTERS: Final[ClientCall[tuple[MasterView, ...]]] = ClientCall(
+    "masters", NoArguments, tuple[MasterView, ...]
+)
+CLOCK: Final[ClientCall[int | None]] = ClientCall("clock", ClockArguments, int | None)
+THREADS: Final[ClientCall[ThreadStacks]] = ClientCall("threads", ThreadsArguments, ThreadStacks)
+LOGS: Final[ClientCall[list[Piece]]] = ClientCall("logs", LogsArguments, list[Piece])
+VERSIONS: Final[ClientCall[GraphHistory]] = ClientCall("versions", ApplicationArguments, GraphHistory)
+CHANGE_STATE: Final[ClientCall[ChangeState]] = ClientCall("change-state", ApplicationArguments, ChangeState)
+KILL: Final[ClientCall[ApplicationView]] = ClientCall(
+    "kill", ApplicationArguments, ApplicationView, changes=True
+)
+RESTART: Final[ClientCall[ApplicationView]] = ClientCall(
+    "restart", ApplicationArguments, ApplicationView, changes=True
+)
+REPLAY: Final[ClientCall[ApplicationView]] = ClientCall(
+    "replay", ReplayArguments, ApplicationView, changes=True
+)
+SAVEPOINT: Final[ClientCall[str]] = ClientCall("savepoint", SavepointArguments, str, changes=True)
+PUT_CODE: Final[ClientCall[CodeStored]] = ClientCall("put-code", UploadArguments, CodeStored)
+SUBMIT: Final[ClientCall[str]] = ClientCall("submit", SubmitArguments, str, changes=True)
+CHANGE: Final[ClientCall[ChangeState]] = ClientCall("change", ChangeArguments, ChangeState, changes=True)
+EDITED: Final[ClientCall[GraphVersion]] = ClientCall("edited", EditArguments, GraphVersion)
 GIVE_UP_CHANGE: Final[ClientCall[ChangeState]] = ClientCall(
-    "give-up-change", GivingUp, ChangeState, changes=True
+    "give-up-change", GiveUpArguments, ChangeState, changes=True
 )
-SCALE: Final[ClientCall[ScalingState]] = ClientCall("scale", ScalingOf, ScalingState, changes=True)
-PLAN_SCALING: Final[ClientCall[PlannedScaling]] = ClientCall("plan-scaling", ScalingOf, PlannedScaling)
+SCALE: Final[ClientCall[ScalingState]] = ClientCall("scale", ScaleArguments, ScalingState, changes=True)
+PLAN_SCALING: Final[ClientCall[PlannedScaling]] = ClientCall("plan-scaling", ScaleArguments, PlannedScaling)
 CONFIGURE: Final[ClientCall[tuple[ChangedValue, ...]]] = ClientCall(
-    "configure", Configuring, tuple[ChangedValue, ...], changes=True
+    "configure", ConfigureArguments, tuple[ChangedValue, ...], changes=True
 )
 
 CALLS: Final[dict[str, ClientCall[Any]]] = {

@@ -29,17 +29,17 @@ from drivetrain.api.moments import moment_ms
 from drivetrain.cluster.client import console_calls as calls
 from drivetrain.cluster.client.attachment import (
     Attachment,
-    End,
     Event,
-    Follow,
-    LeaderMissing,
-    Say,
-    Show,
+    FollowAppMaster,
+    LeaderUnreachable,
+    ReportEnd,
+    ShowNotice,
+    ShowStatus,
     StatusReceived,
-    ViewSeen,
+    ViewReceived,
 )
-from drivetrain.cluster.client.console_line import ConsoleLine, ConsoleUnreachableError
-from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
+from drivetrain.cluster.client.console_connection import ConsoleConnection, ConsoleUnreachableError
+from drivetrain.cluster.client.graph_edit_requests import GraphEditRequest
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.refusals import require_name, require_small
 from drivetrain.cluster.client.scaling_requests import ended_scaling
@@ -48,7 +48,7 @@ from drivetrain.cluster.client.version_requests import GraphHistory, ended_trial
 from drivetrain.cluster.client.waiting import POLL_S, WaitingClient
 from drivetrain.cluster.code_transfer import CodeMissingError, upload
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     WorkerView,
@@ -71,7 +71,7 @@ class ConsoleClient(WaitingClient):
 
     away = (*WaitingClient.away, ConsoleUnreachableError)
 
-    def __init__(self, line: ConsoleLine, timeout_ms: int) -> None:
+    def __init__(self, line: ConsoleConnection, timeout_ms: int) -> None:
         self.line: Final = line
         self._timeout_ms: Final = timeout_ms
 
@@ -86,7 +86,7 @@ class ConsoleClient(WaitingClient):
         require_name(spec.name)
         require_small(spec)
         end_ms = monotonic_ms() + self._timeout_ms
-        request = calls.Submitting(submission_id or uuid.uuid4().hex, spec)
+        request = calls.SubmitArguments(submission_id or uuid.uuid4().hex, spec)
         await upload(self._put, submission.archive)
         while True:
             try:
@@ -96,38 +96,38 @@ class ConsoleClient(WaitingClient):
                     raise
                 await upload(self._put, submission.archive)
 
-    async def applications(self) -> tuple[ApplicationLine, ...]:
+    async def applications(self) -> tuple[ApplicationSummary, ...]:
         """All applications, newest first; see `Client.applications`."""
-        return await self.line.call(calls.APPLICATIONS, calls.Nothing())
+        return await self.line.call(calls.APPLICATIONS, calls.NoArguments())
 
     async def application(self, app: str) -> ApplicationView:
         """One application; see `Client.application`."""
-        return await self.line.call(calls.APPLICATION, calls.OfApp(app))
+        return await self.line.call(calls.APPLICATION, calls.ApplicationArguments(app))
 
     async def status(self, app: str) -> tuple[ApplicationView, JobStatus | None]:
         """One application and its status; see `Client.status`."""
-        return await self.line.call(calls.STATUS, calls.OfApp(app))
+        return await self.line.call(calls.STATUS, calls.ApplicationArguments(app))
 
     async def history(self, view: ApplicationView) -> History:
         """The last quarter of an hour of an application; see `Client.history`."""
-        return await self.line.call(calls.HISTORY, calls.OfApp(view.app_id))
+        return await self.line.call(calls.HISTORY, calls.ApplicationArguments(view.app_id))
 
     async def threads(self, app: str, executor: str | None = None) -> ThreadStacks:
         """The stacks of an executor's threads; see `Client.threads`."""
-        return await self.line.call(calls.THREADS, calls.ThreadsOf(app, executor))
+        return await self.line.call(calls.THREADS, calls.ThreadsArguments(app, executor))
 
     async def kill(self, app: str) -> ApplicationView:
         """End an application; see `Client.kill`."""
-        return await self.line.call(calls.KILL, calls.OfApp(app))
+        return await self.line.call(calls.KILL, calls.ApplicationArguments(app))
 
     async def restart(self, app: str) -> ApplicationView:
         """Start an application again; see `Client.restart`."""
-        return await self.line.call(calls.RESTART, calls.OfApp(app))
+        return await self.line.call(calls.RESTART, calls.ApplicationArguments(app))
 
     async def replay(self, app: str, replay_from: str | int | datetime) -> ApplicationView:
         """Process messages again from a timestamp on; see `Client.replay`."""
         return await self.line.call(
-            calls.REPLAY, calls.ReplayFrom(app, moment_ms(replay_from, "replay_from"))
+            calls.REPLAY, calls.ReplayArguments(app, moment_ms(replay_from, "replay_from"))
         )
 
     async def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
@@ -136,7 +136,7 @@ class ConsoleClient(WaitingClient):
         The place is that of a directory in the cluster; None: below the application's state directory there.
         """
         milliseconds(timeout, "timeout")
-        wanted = calls.SavepointOf(app, None if place is None else str(place), timeout)
+        wanted = calls.SavepointArguments(app, None if place is None else str(place), timeout)
         written = await self.line.call(calls.SAVEPOINT, wanted)
         return Path(written)
 
@@ -145,52 +145,52 @@ class ConsoleClient(WaitingClient):
     async def update(
         self, app: str, submission: Submission, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
-        """Change an application while it runs; see `ChangingClient.update`."""
+        """Change an application while it runs; see `VersionsClient.update`."""
         await upload(self._put, submission.archive)
         spec = submission.spec
         code = ProposedCode(spec.code, spec.file, spec.target)
-        return await self.line.call(calls.CHANGE, calls.Changing(app, against, code, 0, options))
+        return await self.line.call(calls.CHANGE, calls.ChangeArguments(app, against, code, 0, options))
 
     async def roll_back(
         self, app: str, number: int, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
-        """Change an application back to an earlier version; see `ChangingClient.roll_back`."""
-        return await self.line.call(calls.CHANGE, calls.Changing(app, against, None, number, options))
+        """Change an application back to an earlier version; see `VersionsClient.roll_back`."""
+        return await self.line.call(calls.CHANGE, calls.ChangeArguments(app, against, None, number, options))
 
     async def edit(
-        self, app: str, edit: EditOfGraph, against: int = 0, options: ChangeOptions = NO_OPTIONS
+        self, app: str, edit: GraphEditRequest, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
-        """Edit the graph in force of an application; see `ChangingClient.edit`."""
+        """Edit the graph in force of an application; see `VersionsClient.edit`."""
         if edit.archive is not None:
             await upload(self._put, edit.archive)
-        wanted = calls.Changing(app, against, edit.code, 0, options, edit.edit)
+        wanted = calls.ChangeArguments(app, against, edit.code, 0, options, edit.edit)
         return await self.line.call(calls.CHANGE, wanted)
 
-    async def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
-        """The version that an edit would make; see `ChangingClient.edited`."""
+    async def edited(self, app: str, edit: GraphEditRequest, against: int = 0) -> GraphVersion:
+        """The version that an edit would make; see `VersionsClient.edited`."""
         if edit.archive is not None:
             await upload(self._put, edit.archive)
-        return await self.line.call(calls.EDITED, calls.EditOf(app, against, edit.code, edit.edit))
+        return await self.line.call(calls.EDITED, calls.EditArguments(app, against, edit.code, edit.edit))
 
     async def give_up_change(self, app: str, number: int) -> ChangeState:
-        """Have an application go back from a version on trial; see `ChangingClient.give_up_change`."""
-        return await self.line.call(calls.GIVE_UP_CHANGE, calls.GivingUp(app, number))
+        """Have an application go back from a version on trial; see `VersionsClient.give_up_change`."""
+        return await self.line.call(calls.GIVE_UP_CHANGE, calls.GiveUpArguments(app, number))
 
     async def change_state(self, app: str) -> ChangeState:
-        """How an application changes; see `ChangingClient.change_state`."""
-        return await self.line.call(calls.CHANGE_STATE, calls.OfApp(app))
+        """How an application changes; see `VersionsClient.change_state`."""
+        return await self.line.call(calls.CHANGE_STATE, calls.ApplicationArguments(app))
 
     async def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
-        """Wait until the trial of a version has ended; see `ChangingClient.wait_change`."""
+        """Wait until the trial of a version has ended; see `VersionsClient.wait_change`."""
         return await ended_trial(lambda: self.change_state(app), number, timeout, time.monotonic)
 
     async def scale(self, app: str, fragment: str, partitions: int) -> ScalingState:
         """Begin to divide the state of a fragment again; see `Client.scale`."""
-        return await self.line.call(calls.SCALE, calls.ScalingOf(app, fragment, partitions))
+        return await self.line.call(calls.SCALE, calls.ScaleArguments(app, fragment, partitions))
 
     async def plan_scaling(self, app: str, fragment: str, partitions: int) -> PlannedScaling:
         """What `scale` would do; see `Client.plan_scaling`."""
-        return await self.line.call(calls.PLAN_SCALING, calls.ScalingOf(app, fragment, partitions))
+        return await self.line.call(calls.PLAN_SCALING, calls.ScaleArguments(app, fragment, partitions))
 
     async def wait_scaled(
         self, app: str, begun: ScalingState, timeout: str = DEFAULT_TIMEOUT
@@ -201,34 +201,38 @@ class ConsoleClient(WaitingClient):
     async def configure(
         self, app: str, values: Mapping[str, str], restore: Iterable[str] = ()
     ) -> tuple[ChangedValue, ...]:
-        """Change configuration keys of an application; see `ChangingClient.configure`."""
-        return await self.line.call(calls.CONFIGURE, calls.Configuring(app, dict(values), tuple(restore)))
+        """Change configuration keys of an application; see `VersionsClient.configure`."""
+        return await self.line.call(
+            calls.CONFIGURE, calls.ConfigureArguments(app, dict(values), tuple(restore))
+        )
 
     async def versions(self, app: str) -> GraphHistory:
-        """The versions of an application's graph; see `ChangingClient.versions`."""
-        return await self.line.call(calls.VERSIONS, calls.OfApp(app))
+        """The versions of an application's graph; see `VersionsClient.versions`."""
+        return await self.line.call(calls.VERSIONS, calls.ApplicationArguments(app))
 
     # ---- the cluster
 
     async def workers(self) -> tuple[WorkerView, ...]:
         """All registered workers, by name."""
-        return await self.line.call(calls.WORKERS, calls.Nothing())
+        return await self.line.call(calls.WORKERS, calls.NoArguments())
 
     async def masters(self) -> tuple[MasterView, ...]:
         """All masters on the list; see `Client.masters`."""
-        return await self.line.call(calls.MASTERS, calls.Nothing())
+        return await self.line.call(calls.MASTERS, calls.NoArguments())
 
     # ---- watching
 
-    async def follow(self, app: str, *, tick: str = "200 ms") -> AsyncIterator[Show | Say | End | None]:
+    async def follow(
+        self, app: str, *, tick: str = "200 ms"
+    ) -> AsyncIterator[ShowStatus | ShowNotice | ReportEnd | None]:
         """Yield the events of an application from now on; see `Client.follow`."""
         view = await self.application(app)
         attachment, tick_s = Attachment(view.app_id), milliseconds(tick, "tick") / 1000
-        events: list[Event] = [ViewSeen(view, None)]
+        events: list[Event] = [ViewReceived(view, None)]
         while True:
             for event in events:
                 for effect in attachment.step(event, monotonic_ms()):
-                    if not isinstance(effect, Follow):
+                    if not isinstance(effect, FollowAppMaster):
                         yield effect
                 if attachment.has_ended:
                     return
@@ -245,8 +249,8 @@ class ConsoleClient(WaitingClient):
         try:
             view, status = await self.status(app_id)
         except self.away:
-            return [LeaderMissing()]
-        seen = ViewSeen(view, None)
+            return [LeaderUnreachable()]
+        seen = ViewReceived(view, None)
         return [seen] if status is None or view.state.is_over else [StatusReceived(status), seen]
 
     # ---- logs
@@ -255,7 +259,7 @@ class ConsoleClient(WaitingClient):
         self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024, offset: int | None = None
     ) -> list[Piece]:
         """The ends of the logs of an application's processes; see `Client.logs`."""
-        return await self.line.call(calls.LOGS, calls.LogsOf(app, process, max_bytes, offset))
+        return await self.line.call(calls.LOGS, calls.LogsArguments(app, process, max_bytes, offset))
 
     async def follow_logs(
         self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024
@@ -290,11 +294,11 @@ class ConsoleClient(WaitingClient):
 
     async def _clock_reached(self, view: ApplicationView, wanted_ms: int, left_ms: int) -> int | None:
         most_ms = min(left_ms, calls.MOST_CLOCK_MS)
-        return await self.line.call(calls.CLOCK, calls.ClockOf(view.app_id, wanted_ms, most_ms))
+        return await self.line.call(calls.CLOCK, calls.ClockArguments(view.app_id, wanted_ms, most_ms))
 
     async def _put(self, message: Message, reply: type[R]) -> R:
         assert isinstance(message, PutCode)
-        part = calls.CodePart(message.sha256, message.offset, message.size_bytes, message.data)
+        part = calls.UploadArguments(message.sha256, message.offset, message.size_bytes, message.data)
         answer = await self.line.call(calls.PUT_CODE, part)
         assert isinstance(answer, reply)
         return answer

@@ -16,7 +16,7 @@ from drivetrain.cluster.client.attachment import AppMasterLost, Event, StatusRec
 from drivetrain.cluster.messages.following import Follow, Status, Unfollow
 
 
-class FollowThis(Message, frozen=True, tag="dt.local.client-follow-this"):
+class StartFollowing(Message, frozen=True, tag="dt.local.client-follow-this"):
     """From the client: follow this application master, and no other."""
 
     app_master: ActorRef
@@ -32,7 +32,7 @@ class Follower(Actor):
     def receive(self, message: Message) -> None:
         """Pass a message on to `seen`."""
         match message:
-            case FollowThis(app_master):
+            case StartFollowing(app_master):
                 if app_master != self._followed:
                     self._let_go()
                 self._followed = app_master

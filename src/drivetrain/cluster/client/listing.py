@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
     Applications,
+    ApplicationSummary,
     GetApplications,
     GetWorkers,
     Workers,
@@ -23,9 +23,9 @@ from drivetrain.cluster.messages.applications import (
 
 async def all_applications(
     ask: Callable[[Message, type[Applications]], Awaitable[Applications]],
-) -> tuple[ApplicationLine, ...]:
+) -> tuple[ApplicationSummary, ...]:
     """All applications, over or not, newest first, in short form."""
-    lines: list[ApplicationLine] = []
+    lines: list[ApplicationSummary] = []
     page = await ask(GetApplications(), Applications)
     lines += page.applications
     while page.before is not None:

@@ -16,7 +16,7 @@ from drivetrain.actor.remote import Transport, attach_remote
 from drivetrain.actor.remote.remote import Entropy
 from drivetrain.cluster.client.client import Client
 from drivetrain.cluster.client.console_client import ConsoleClient
-from drivetrain.cluster.client.console_line import ConsoleLine
+from drivetrain.cluster.client.console_connection import ConsoleConnection
 from drivetrain.cluster.connection import masters_of, remote_settings
 from drivetrain.config import Config
 from drivetrain.config.catalog import client as keys
@@ -27,7 +27,7 @@ AnyClient: TypeAlias = Client | ConsoleClient
 
 def through_console(config: Config) -> ConsoleClient | None:
     """The client that asks through the console of `config`; None if it names none. Raises ConfigError."""
-    return ConsoleClient(ConsoleLine(config), config[keys.TIMEOUT]) if config[keys.CONSOLE] else None
+    return ConsoleClient(ConsoleConnection(config), config[keys.TIMEOUT]) if config[keys.CONSOLE] else None
 
 
 async def open_any_client(config: Config) -> AnyClient:

@@ -62,7 +62,7 @@ class _Log:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundLogs:
     """The logs that workers have of an application's processes."""
 
     logs: list[tuple[WorkerView, str]]
@@ -70,7 +70,7 @@ class _Found:
     """Workers that did not answer."""
 
 
-class Directory(Protocol):
+class LogClient(Protocol):
     """The methods of the client that a reader of logs needs."""
 
     async def application(self, app: str) -> ApplicationView:
@@ -83,7 +83,7 @@ class Directory(Protocol):
 class LogReader:
     """Reads logs for `client`."""
 
-    def __init__(self, client: Directory) -> None:
+    def __init__(self, client: LogClient) -> None:
         self._client: Final = client
 
     async def read(
@@ -163,7 +163,7 @@ class LogReader:
             )
         return pieces, logs
 
-    async def _find(self, app_id: str) -> _Found:
+    async def _find(self, app_id: str) -> _FoundLogs:
         workers = [worker for worker in await self._client.workers() if worker.worker is not None]
         asks = (_ask(worker, ReadLog(app_id, None, None, 1)) for worker in workers)
         logs: list[tuple[WorkerView, str]] = []
@@ -175,7 +175,7 @@ class LogReader:
                 raise chunk
             elif chunk is not None:
                 logs += [(worker, name) for name in dict.fromkeys((*chunk.processes, chunk.process))]
-        return _Found(sorted(logs, key=lambda one: (one[1], one[0].name)), silent)
+        return _FoundLogs(sorted(logs, key=lambda one: (one[1], one[0].name)), silent)
 
     async def _read_on(self, app_id: str, log: _Log, max_bytes: int) -> Piece | None:
         try:
@@ -192,7 +192,7 @@ class LogReader:
         return Piece(log.process, log.worker.name, chunk.data, chunk.next_offset)
 
 
-def _new(found: _Found, process: str | None, logs: Sequence[_Log]) -> list[_Log]:
+def _new(found: _FoundLogs, process: str | None, logs: Sequence[_Log]) -> list[_Log]:
     known = {(log.worker.worker_id, log.process) for log in logs}
     return [
         _Log(worker, name, 0)

@@ -13,7 +13,7 @@ import msgspec
 
 from drivetrain.actor import ActorFailedError
 from drivetrain.api.moments import moment_text
-from drivetrain.cluster.client.attachment import End
+from drivetrain.cluster.client.attachment import ReportEnd
 from drivetrain.cluster.client.client_errors import (
     AlreadyOverError,
     ApplicationFailedError,
@@ -115,7 +115,7 @@ def no_savepoint_of(view: ApplicationView, app: str) -> ApplicationOverError:
     )
 
 
-def error_of_end(end: End) -> DrivetrainError | None:
+def error_of_end(end: ReportEnd) -> DrivetrainError | None:
     """The error for an application's end; None when it succeeded."""
     if end.state is ApplicationState.SUCCEEDED:
         return None

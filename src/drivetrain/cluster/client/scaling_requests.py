@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
-from drivetrain.cluster.client.version_requests import ChangingClient, ask_change, ask_stands
+from drivetrain.cluster.client.version_requests import VersionsClient, ask_change, ask_stands
 from drivetrain.cluster.messages.changing import ScaleFragment
 from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
 from drivetrain.errors import UnavailableError
@@ -28,7 +28,7 @@ _ANSWERS_MS: Final = 60_000
 """How long a request may take: the executor of the fragment is asked."""
 
 
-class ScalingClient(ChangingClient):
+class ScalingClient(VersionsClient):
     """The part of a client that scales fragments of applications while they run."""
 
     async def scale(self, app: str, fragment: str, partitions: int) -> ScalingState:

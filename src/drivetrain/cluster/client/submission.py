@@ -121,7 +121,7 @@ def prepare_submission(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FileContents:
     """The contents of a file: a graph, which was planned, or an application master's class."""
 
     name: str
@@ -130,7 +130,7 @@ class _Found:
     app_master: str | None = None
 
 
-def _load(target: str, sets: Mapping[str, str]) -> _Found:
+def _load(target: str, sets: Mapping[str, str]) -> _FileContents:
     file, attribute = split_target(target)
     try:
         application = load_application(target, sets)
@@ -143,8 +143,8 @@ def _load(target: str, sets: Mapping[str, str]) -> _Found:
             known: Setting(known, str, default, False, "", sets.get(known, default))
             for known, default in custom.settings.items()
         }
-        return _Found(name, own, app_master=spelled(file, custom))
-    return _Found(application.name, application.settings, make_plan(application.graph()))
+        return _FileContents(name, own, app_master=spelled(file, custom))
+    return _FileContents(application.name, application.settings, make_plan(application.graph()))
 
 
 def sent_config(config: Config) -> dict[str, str]:

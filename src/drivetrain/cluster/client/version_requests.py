@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.cluster.client.client_errors import ApplicationOverError
-from drivetrain.cluster.client.edits_of_graphs import EditOfGraph
-from drivetrain.cluster.client.leader_asks import LeaderLine
+from drivetrain.cluster.client.graph_edit_requests import GraphEditRequest
+from drivetrain.cluster.client.leader_connection import LeaderConnection
 from drivetrain.cluster.client.refusals import error_of_view
 from drivetrain.cluster.client.submission import Submission
 from drivetrain.cluster.code_transfer import upload
 from drivetrain.cluster.messages.changing import (
     ChangeConfiguration,
     ChangeGraph,
-    ChangeStands,
+    ChangeStatus,
     ConfigurationChanged,
     GetChange,
     GetVersions,
@@ -84,10 +84,10 @@ class GraphHistory:
         return found.record
 
 
-class ChangingClient(ABC):
+class VersionsClient(ABC):
     """The part of a client that changes applications while they run, and asks for their versions."""
 
-    def __init__(self, system: ActorSystem, line: LeaderLine) -> None:
+    def __init__(self, system: ActorSystem, line: LeaderConnection) -> None:
         self.system: Final = system
         self.line: Final = line
 
@@ -117,7 +117,7 @@ class ChangingClient(ABC):
         return await ask_change(await self.application(app), request)
 
     async def edit(
-        self, app: str, edit: EditOfGraph, against: int = 0, options: ChangeOptions = NO_OPTIONS
+        self, app: str, edit: GraphEditRequest, against: int = 0, options: ChangeOptions = NO_OPTIONS
     ) -> ChangeState:
         """Edit the graph in force of an application while it runs, like `update`."""
         if edit.archive is not None:
@@ -125,7 +125,7 @@ class ChangingClient(ABC):
         request = ChangeGraph(against, edit.code, 0, options, edit.edit)
         return await ask_change(await self.application(app), request)
 
-    async def edited(self, app: str, edit: EditOfGraph, against: int = 0) -> GraphVersion:
+    async def edited(self, app: str, edit: GraphEditRequest, against: int = 0) -> GraphVersion:
         """The version that an edit would make; nothing changes. Raises like `update`."""
         if edit.archive is not None:
             await upload(self.line.ask, edit.archive)
@@ -174,9 +174,9 @@ async def ask_change(view: ApplicationView, request: Message, timeout_ms: int = 
     return (await ask_stands(view, request, timeout_ms)).state
 
 
-async def ask_stands(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeStands:
+async def ask_stands(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeStatus:
     """The whole answer to a request to change; raises like `ask_change`."""
-    stands = await _ask(view, request, ChangeStands, timeout_ms)
+    stands = await _ask(view, request, ChangeStatus, timeout_ms)
     if stands.error is not None:
         raise error_of_view(stands.error)
     return stands

@@ -71,8 +71,8 @@ def _settle(launch: LaunchFile) -> None:
 
 
 async def _serve(launch: LaunchFile) -> int:
-    from drivetrain.cluster.executor.executor import EndNow, Executor
-    from drivetrain.cluster.executor.spark_work import Work, executor_config
+    from drivetrain.cluster.executor.executor import DrainRequested, Executor
+    from drivetrain.cluster.executor.spark_work import SparkWork, executor_config
     from drivetrain.runtime.preparation import Preparer
 
     if launch.app_master is None:
@@ -86,7 +86,7 @@ async def _serve(launch: LaunchFile) -> int:
     system = ActorSystem(launch.system, config=config, supervision=escalate)
     await attach_remote(system, settings)
     app_master = system.reference(ActorPath.parse(launch.app_master))
-    work = Work(launch, config, Preparer(launch.app_id, launch.epoch, launch.app_master))
+    work = SparkWork(launch, config, Preparer(launch.app_id, launch.epoch, launch.app_master))
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -96,7 +96,7 @@ async def _serve(launch: LaunchFile) -> int:
 
     executor = system.spawn(lambda: Executor(launch, work, app_master, end), "executor")
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, executor.tell, EndNow(f"it was asked to by {number.name}"))
+        loop.add_signal_handler(number, executor.tell, DrainRequested(f"it was asked to by {number.name}"))
     failed: asyncio.Future[None] = asyncio.ensure_future(system.wait_terminated())
     try:
         waited: set[asyncio.Future[Any]] = {ended, failed}

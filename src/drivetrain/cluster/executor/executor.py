@@ -27,23 +27,23 @@ from functools import partial
 from typing import Final
 
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
-from drivetrain.cluster.executor.asked_checks import checked
 from drivetrain.cluster.executor.attempt_thread import run_in_thread
+from drivetrain.cluster.executor.change_checks import checked
 from drivetrain.cluster.executor.executor_registration import register
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.executor.report_outbox import STALE_EPOCH, Outbox
-from drivetrain.cluster.executor.spark_work import Work
+from drivetrain.cluster.executor.spark_work import SparkWork
 from drivetrain.cluster.executor.thread_stacks import stacks_of
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.changing import (
     CheckScaling,
     CheckVersion,
-    LookAtVersions,
-    MayLeave,
-    SeenVersion,
-    VersionsSeen,
+    LeavePermitted,
+    VersionReport,
+    VersionReports,
+    VersionsChanged,
 )
 from drivetrain.cluster.messages.checkpoints import CheckpointCommand, FragmentMoved, checkpoint_answer
 from drivetrain.cluster.messages.executing import (
@@ -83,7 +83,7 @@ class _Report(Message, frozen=True, tag="dt.local.executor-report"):
     pass
 
 
-class _Done(Message, frozen=True, tag="dt.local.executor-done"):
+class _WorkDone(Message, frozen=True, tag="dt.local.executor-done"):
     """Work in the background has ended; `broken` is the reason when it failed unexpectedly."""
 
     broken: str | None = None
@@ -95,7 +95,7 @@ class _Flushed(Message, frozen=True, tag="dt.local.executor-flushed"):
     end: str | None = None
 
 
-class EndNow(Message, frozen=True, tag="dt.local.executor-end-now"):
+class DrainRequested(Message, frozen=True, tag="dt.local.executor-end-now"):
     """From the process: a signal asks to drain and end."""
 
     why: str
@@ -110,7 +110,7 @@ class Executor(GuardedActor):
     def __init__(
         self,
         launch: LaunchFile,
-        work: Work,
+        work: SparkWork,
         app_master: ActorRef,
         end: Callable[[int], None],
         start: Callable[[Attempt], None] = run_in_thread,
@@ -138,7 +138,7 @@ class Executor(GuardedActor):
         self.context.pipe_to_self(
             register(self._app_master, request),
             lambda answer: _Registered(answer.report_interval_ms),
-            lambda error: EndNow(f"not registered: {error}"),
+            lambda error: DrainRequested(f"not registered: {error}"),
         )
 
     def ends_with(self, message: Message, error: Exception) -> bool:
@@ -166,10 +166,10 @@ class Executor(GuardedActor):
                 attempt = self._attempts.get(fragment)
                 if epoch == self._launch.epoch and attempt is not None and attempt.is_over:
                     attempt.retire()
-            case LookAtVersions(epoch):
+            case VersionsChanged(epoch):
                 if epoch == self._launch.epoch and self._work.versions is not None:
                     self._work.versions.look_again()
-            case MayLeave():
+            case LeavePermitted():
                 self._let_leave(message)
             case Prepare() | Deploy() | Conclude() | CheckVersion() | CheckScaling() | EndExecutor() if (
                 message.epoch != self._launch.epoch
@@ -188,7 +188,7 @@ class Executor(GuardedActor):
                 self._in_background(self._answer(sender, partial(self._conclude, message), running=True))
             case GetThreads():
                 self._in_background(self._answer(sender, stacks_of(self._launch), running=True))
-            case EndExecutor(why=why) | EndNow(why):
+            case EndExecutor(why=why) | DrainRequested(why):
                 self._begin_to_end(0, why, drain=True)
             case AttemptChanged():
                 self._changed(message)
@@ -197,7 +197,7 @@ class Executor(GuardedActor):
                     self._outbox.close()
                     self._begin_to_end(0, end, drain=False)
                 self._flush()
-            case _Done(broken):
+            case _WorkDone(broken):
                 if broken is not None:
                     self._begin_to_end(70, broken, drain=False)
             case Terminated():
@@ -218,9 +218,9 @@ class Executor(GuardedActor):
         """Send an event to the coordinator of checkpoints. From any thread."""
         self.context.system.tell_threadsafe(self._app_master, checkpoint_answer(self._launch.epoch, event))
 
-    def _tell_seen(self, seen: SeenVersion) -> None:
+    def _tell_seen(self, seen: VersionReport) -> None:
         """Send what an attempt has seen of the versions. From any thread."""
-        message = VersionsSeen(self._launch.launch_id, self._launch.epoch, (seen,))
+        message = VersionReports(self._launch.launch_id, self._launch.epoch, (seen,))
         self.context.system.tell_threadsafe(self._app_master, message)
 
     def _refuse(self, epoch: int) -> None:
@@ -252,8 +252,8 @@ class Executor(GuardedActor):
     def _in_background(self, work: Awaitable[None]) -> None:
         self.context.pipe_to_self(
             work,
-            lambda _: _Done(),
-            lambda error: _Done(f"{type(error).__name__}: {error}"),
+            lambda _: _WorkDone(),
+            lambda error: _WorkDone(f"{type(error).__name__}: {error}"),
         )
 
     # -- fragments ----------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Executor(GuardedActor):
             self._waiting.pop(message.fragment, None)
             self._queue(AttemptChanged(message.fragment, number, FragmentOutcome.CANCELED))
 
-    def _let_leave(self, message: MayLeave) -> None:
+    def _let_leave(self, message: LeavePermitted) -> None:
         attempt = self._attempts.get(message.fragment)
         is_meant = attempt is not None and attempt.number == message.attempt
         if message.epoch == self._launch.epoch and attempt is not None and is_meant:
@@ -346,7 +346,7 @@ class Executor(GuardedActor):
         self._app_master.tell(report, self.context.me)
         seen = tuple(a.seen for a in self._attempts.values() if a.seen is not None and not a.is_over)
         if seen:
-            message = VersionsSeen(self._launch.launch_id, self._launch.epoch, seen)
+            message = VersionReports(self._launch.launch_id, self._launch.epoch, seen)
             self._app_master.tell(message, self.context.me)
         return report
 

@@ -31,8 +31,8 @@ from drivetrain.cluster.executor.attempt_progress import progress_of
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable, java_is_lost
 from drivetrain.cluster.executor.leaving_attempt import LeavingAttempt
 from drivetrain.cluster.executor.running_versions import AttemptVersions, RunningVersions
-from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, Work
-from drivetrain.cluster.messages.changing import SeenVersion
+from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, SparkWork
+from drivetrain.cluster.messages.changing import VersionReport
 from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.messages.numbers import LARGEST
@@ -76,7 +76,7 @@ class Attempt:
         self,
         fragment: str,
         number: int,
-        work: Work,
+        work: SparkWork,
         tell: Callable[[AttemptChanged], None],
         before: Attempt | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class Attempt:
         self.number = number
         self.is_over = False
         """Set by the executor when it has received the last outcome."""
-        self.seen: SeenVersion | None = None
+        self.seen: VersionReport | None = None
         """The version that it has seen, and what it has done with it; None: nothing yet."""
         self.disk: tuple[int, int] | None = None
         """Free and total bytes of the file system with the state directory; None: not known yet."""
@@ -328,7 +328,7 @@ class Attempt:
         if self._repairs is not None:
             self._repairs.look()
 
-    def _tell_version(self, seen: SeenVersion) -> None:
+    def _tell_version(self, seen: VersionReport) -> None:
         if seen != self.seen:
             self.seen = seen
             self._work.tell_seen(seen)

@@ -5,16 +5,16 @@ its producers have stopped writing to them; and it may be deleted only by the ho
 earlier attempt may live on somewhere.
 
 Design: the outcome in the state directory states whether and how a fragment leaves. The attempt waits for
-`MayLeave`, by which the application master confirms that no producer writes to the fragment any more. Then it
-ends the channels and drains; once it has finished, or at once if it is discarded, it stops, and deletes
-everything.
+`LeavePermitted`, by which the application master confirms that no producer writes to the fragment any more.
+Then it ends the channels and drains; once it has finished, or at once if it is discarded, it stops, and
+deletes everything.
 
 What if we die here: the next attempt finds in the outcome how far this one was. Ends that are appended twice
 count once; a deletion is done again.
 
 Invariants:
 
-1. Channels end, and are deleted, only after `MayLeave`.
+1. Channels end, and are deleted, only after `LeavePermitted`.
 2. Files are deleted only after the outcome allows it, and by the holder of the fragment's lock.
 
 Called by `fragment_attempt`.

@@ -1,7 +1,8 @@
 """A queue of outcomes for an application master, each sent until it is acknowledged.
 
 Invariants:
-1. Outcomes reach the application master in order, one at a time, each repeated until it answers `Known`.
+1. Outcomes reach the application master in order, one at a time, each repeated until it answers
+   `FragmentChangedReply`.
 2. After `close` the queue is empty, and accepts nothing.
 
 Called by `executor`, on the loop.
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drivetrain.actor import ActorFailedError, ActorRef, ActorStoppedError, AskError
-from drivetrain.cluster.messages.executing import FragmentChanged, Known
+from drivetrain.cluster.messages.executing import FragmentChanged, FragmentChangedReply
 
 STALE_EPOCH: Final = "stale-epoch"
 ASK_MS: Final = 10_000
@@ -55,7 +56,7 @@ class Outbox:
             while self._queue:
                 change = self._queue[0]
                 try:
-                    known = await self._app_master.ask(change, Known, timeout_ms=ASK_MS)
+                    known = await self._app_master.ask(change, FragmentChangedReply, timeout_ms=ASK_MS)
                 except ActorStoppedError as error:
                     return str(error)
                 except ActorFailedError as error:

@@ -31,7 +31,7 @@ import msgspec
 
 from drivetrain.cluster.executor.attempt_handover import AttemptHandover
 from drivetrain.cluster.executor.attempt_scaling import AttemptScaling
-from drivetrain.cluster.messages.changing import SeenVersion
+from drivetrain.cluster.messages.changing import VersionReport
 from drivetrain.core.change.change_state import not_kept
 from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion
@@ -234,7 +234,7 @@ class AttemptVersions:
         self._is_restarting = False  # the query has to, to run the version that was read
         self._failed: tuple[int, str] | None = None  # the version that has failed, and why
 
-    def look(self) -> SeenVersion:
+    def look(self) -> VersionReport:
         """Advance the fragment to the version in force; returns what to report."""
         now = (self._shared.mark, self._driver.query)
         if self._handover.is_pausing:
@@ -313,7 +313,7 @@ class AttemptVersions:
     def _touches(self, runs: int, record: GraphVersion) -> bool:
         return self._driver.fragment in touched(self._shared.versions.of_number(runs).record, record)
 
-    def seen(self) -> SeenVersion:
+    def seen(self) -> VersionReport:
         """The report about the version that the fragment runs."""
         began, has_committed = None, False
         first = first_batch(self._driver, self._number)
@@ -327,7 +327,7 @@ class AttemptVersions:
         clock_ms = self._driver.query.settled_clock_ms if self._handover.before else None
         handover = (self._handover.before, clock_ms, self._handover.stands, self._handover.newest_ms)
         done = (began, has_committed, failure, self._writes(), self._newest, *handover, self._scaling.state)
-        return SeenVersion(self._driver.fragment, self._attempt, self._number, self._is_trial, *done)
+        return VersionReport(self._driver.fragment, self._attempt, self._number, self._is_trial, *done)
 
     def _writes(self) -> tuple[str, ...]:
         """The channels that the fragment writes, or will write with the version that it switches to."""

@@ -14,7 +14,7 @@ Invariants:
 
 3. An application that has changed while it ran continues with the version in force, whatever its file says.
 
-Called by `executor`, `asked_checks` and `fragment_attempt`.
+Called by `executor`, `change_checks` and `fragment_attempt`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pathlib import Path
 from drivetrain.api import Application
 from drivetrain.cluster.executor.failure_views import HookError
 from drivetrain.cluster.executor.running_versions import RunningVersions
-from drivetrain.cluster.executor.version_program import EditOfVersion, made_version
+from drivetrain.cluster.executor.version_program import VersionEdit, made_version
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.messages.changing import CheckVersion, SeenVersion
-from drivetrain.cluster.messages.executing import Conclude, Prepared, PrepareWaits
+from drivetrain.cluster.messages.changing import CheckVersion, VersionReport
+from drivetrain.cluster.messages.executing import Conclude, Prepared, PrepareDeferred
 from drivetrain.cluster.messages.following import OutputView
 from drivetrain.code.application_file import load_application, user_traceback
 from drivetrain.config import Config
@@ -83,7 +83,7 @@ def executor_config(launch: LaunchFile) -> Config:
     return Config.load(None, None, sets)
 
 
-class Work:
+class SparkWork:
     """The application of one executor, on `host`. `preparer` identifies one application master process.
 
     `begin_recovery` begins a recovery, whose steps it takes, by default in a thread.
@@ -106,7 +106,7 @@ class Work:
         """The ends of channels in this process."""
         self.checkpoint_ways: tuple[Send, Answer] | None = None
         """Functions that send to fragments of other processes, and to the coordinator of checkpoints."""
-        self.tell_seen: Callable[[SeenVersion], None] = lambda _: None
+        self.tell_seen: Callable[[VersionReport], None] = lambda _: None
         """Sends what an attempt has seen of the versions."""
         self.versions: RunningVersions | None = None
         """The versions of the graph; None before this executor has prepared or joined the application."""
@@ -126,7 +126,7 @@ class Work:
 
     def prepare(
         self, *, fresh: bool, replay_from_ms: int | None = None, savepoint: str | None = None
-    ) -> Prepared | PrepareWaits:
+    ) -> Prepared | PrepareDeferred:
         """Load the application, start Spark, check everything and create its state; or join.
 
         It may have to wait for another application, and is then asked again. Raises errors in the
@@ -143,7 +143,7 @@ class Work:
                     waits = awaited(plan.graph, rundir, self.config, starts_over=fresh)
                 if waits is not None:
                     rundir.release()
-                    return PrepareWaits(waits)
+                    return PrepareDeferred(waits)
                 self._prepared = self._prepare(
                     plan,
                     rundir,
@@ -326,7 +326,7 @@ class Work:
             base = stored.code(message.against)
             if base is None:
                 raise not_kept(message.against, application.name)
-            edit = EditOfVersion(message.edit, message.against, base)
+            edit = VersionEdit(message.edit, message.against, base)
         return made_version(
             stored.proposed_archive(message.id),
             message.code,

@@ -89,7 +89,7 @@ class UnloadableVersionError(UserError):
 
 
 @dataclass(frozen=True)
-class EditOfVersion:
+class VersionEdit:
     """An edit of the graph of version `number`, whose code is `code`."""
 
     edit: GraphEdit
@@ -100,7 +100,7 @@ class EditOfVersion:
 def made_version(
     archive: Path,
     code: ProposedCode | None,
-    edit: EditOfVersion | None,
+    edit: VersionEdit | None,
     directory: Path,
     launch: LaunchFile,
     named: tuple[str, Mapping[str, object]],

@@ -25,12 +25,12 @@ from drivetrain.cluster.master.applications.application_manager import AppManage
 from drivetrain.cluster.master.applications.code_store import CodeStore
 from drivetrain.cluster.master.master_messages import (
     LeaderActorFailed,
+    Leadership,
     LeadershipBegan,
     LeadershipEnded,
-    LetOthersLead,
+    RegistryTakenOver,
     Resign,
-    Standing,
-    TakenOver,
+    StepDown,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry.application_registry import RegistryActor
@@ -60,16 +60,16 @@ from drivetrain.cluster.messages.registration import (
     WorkerReport,
 )
 from drivetrain.cluster.messages.replication import (
-    AskLease,
-    AskVote,
     GetMasterList,
     Gossip,
-    Lease,
+    LeaseReply,
+    LeaseRequest,
     ReadDigest,
     ReadEntries,
     ReleaseLease,
     ReplicateCode,
-    Vote,
+    VoteReply,
+    VoteRequest,
     WriteBase,
     WriteEntries,
 )
@@ -77,7 +77,7 @@ from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots
 
 log = logging.getLogger("drivetrain.cluster")
 
-_ELECTION: Final = (AskVote, Vote, AskLease, Lease, ReleaseLease)
+_ELECTION: Final = (VoteRequest, VoteReply, LeaseRequest, LeaseReply, ReleaseLease)
 _REPLICA: Final = (WriteEntries, WriteBase, ReadDigest, ReadEntries, Gossip)
 _FOR_APPLICATIONS: Final = (
     Submit,
@@ -105,7 +105,7 @@ class Master(GuardedActor):
         disk: Disk,
         store: ReplicaStore,
         votes: VoteStore,
-        standing: Standing,
+        standing: Leadership,
         wall_ms: Callable[[], int],
     ) -> None:
         self._settings: Final = settings
@@ -133,7 +133,7 @@ class Master(GuardedActor):
         match message:
             case LeadershipBegan(term):
                 self._begin(term)
-            case TakenOver():
+            case RegistryTakenOver():
                 self._taken_over(message)
             case LeadershipEnded(term, _):
                 if term == self._term:
@@ -141,7 +141,7 @@ class Master(GuardedActor):
             case LeaderActorFailed(term, why):
                 log.error("%s", why)
                 self._election.tell(Resign(term, why))
-            case LetOthersLead(why):
+            case StepDown(why):
                 self._election.tell(Resign(self._standing.election.term, why))
             case GetMasterList():
                 self.context.forward(self._agreement)
@@ -195,7 +195,7 @@ class Master(GuardedActor):
             f"registry-{term}",
         )
 
-    def _taken_over(self, message: TakenOver) -> None:
+    def _taken_over(self, message: RegistryTakenOver) -> None:
         term, registry = message.term, self._registry
         if term != self._term or registry is None or self._actors or not self._standing.leads(term):
             return

@@ -1,6 +1,6 @@
 """Messages between the actors of one master, and the state that they share.
 
-The election's actor writes `Standing`; the others read it, and check it before they act for the leader.
+The election's actor writes `Leadership`; the others read it, and check it before they act for the leader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drivetrain.core.cluster.election import Election
 from drivetrain.errors import ConfigError
 
 
-class Standing:
+class Leadership:
     """Whether this master leads now, which master does, and how to reach the others."""
 
     def __init__(self, election: Election, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,7 +73,7 @@ class LeaderActorFailed(Message, frozen=True, tag="dt.local.master.leader-actor-
     why: str
 
 
-class LetOthersLead(Message, frozen=True, tag="dt.local.master.let-others-lead"):
+class StepDown(Message, frozen=True, tag="dt.local.master.let-others-lead"):
     """From the process: it was asked to end."""
 
     why: str
@@ -86,13 +86,13 @@ class Resign(Message, frozen=True, tag="dt.local.master.resign"):
     why: str
 
 
-class SeeTerm(Message, frozen=True, tag="dt.local.master.see-term"):
+class ReportHigherTerm(Message, frozen=True, tag="dt.local.master.see-term"):
     """To the election's actor: another master's fence shows that it follows a leader of this term."""
 
     term: int
 
 
-class TakenOver(Message, frozen=True, tag="dt.local.master.taken-over"):
+class RegistryTakenOver(Message, frozen=True, tag="dt.local.master.taken-over"):
     """The registry's actor to the master: `values` is the registry of a majority, and this term's base."""
 
     term: int
@@ -128,7 +128,7 @@ class WorkerUp(Message, frozen=True, tag="dt.local.master.worker-up"):
     leaves: bool = False
 
 
-class WorkerHolds(Message, frozen=True, tag="dt.local.master.worker-holds"):
+class WorkerReported(Message, frozen=True, tag="dt.local.master.worker-holds"):
     """The launches that a worker reports to hold, and whether it is about to end."""
 
     worker_id: str
@@ -173,13 +173,13 @@ class EnsureCode(Message, frozen=True, tag="dt.local.master.ensure-code"):
     sha256: str
 
 
-class CodeThere(Message, frozen=True, tag="dt.local.master.code-there"):
+class EnsureCodeReply(Message, frozen=True, tag="dt.local.master.code-there"):
     """The answer to `EnsureCode`."""
 
     is_there: bool
 
 
-class CodeChecked(Message, frozen=True, tag="dt.local.master.code-checked"):
+class SubmissionCodeChecked(Message, frozen=True, tag="dt.local.master.code-checked"):
     """A submission, after the code store was asked for its code."""
 
     submit: Submit

@@ -26,7 +26,7 @@ from drivetrain.cluster.access.system_names import MASTER
 from drivetrain.cluster.connection import remote_settings
 from drivetrain.cluster.health import Readiness, health_server
 from drivetrain.cluster.master.master import Master
-from drivetrain.cluster.master.master_messages import LetOthersLead, Standing
+from drivetrain.cluster.master.master_messages import Leadership, StepDown
 from drivetrain.cluster.master.master_settings import MasterSettings, split_place
 from drivetrain.cluster.master.registry.election_actor import VoteStore
 from drivetrain.cluster.master.registry.replica import ReplicaStore
@@ -84,7 +84,7 @@ async def start_master(
     settings: MasterSettings,
     disk: Disk,
     wall_ms: Callable[[], int] | None = None,
-) -> tuple[ActorRef, Standing]:
+) -> tuple[ActorRef, Leadership]:
     """Spawn `/user/master` in a system named "master" with a remote layer; raises `CorruptLogError`."""
     store, votes = ReplicaStore(disk), VoteStore(disk)
     await store.load()
@@ -98,13 +98,13 @@ async def start_master(
         term=Term(vote.term),
         voted_for=None if vote.voted_for is None else MasterAddress(vote.voted_for),
     )
-    standing = Standing(election, system.loop)
+    standing = Leadership(election, system.loop)
     clock = wall_ms if wall_ms is not None else _wall_ms
     master = system.spawn(lambda: Master(settings, disk, store, votes, standing, clock), "master")
     return master, standing
 
 
-async def _serve(system: ActorSystem, standing: Standing, stop: asyncio.Event | None) -> None:
+async def _serve(system: ActorSystem, standing: Leadership, stop: asyncio.Event | None) -> None:
     ends: list[asyncio.Future[object]] = [
         asyncio.create_task(_wait_end(system)),
         asyncio.create_task(standing.wait_refused()),
@@ -120,9 +120,9 @@ async def _serve(system: ActorSystem, standing: Standing, stop: asyncio.Event | 
             each.cancel()
 
 
-async def _wait_resigned(master: ActorRef, standing: Standing) -> None:
+async def _wait_resigned(master: ActorRef, standing: Leadership) -> None:
     """Let another master lead before this one ends, which takes a fraction of the lease."""
-    master.tell(LetOthersLead("it was asked to end"))
+    master.tell(StepDown("it was asked to end"))
     for _ in range(_RESIGN_POLLS):
         if not standing.election.leads(standing.now_ms()):
             return
@@ -151,7 +151,7 @@ def _lock(directory: Path) -> FileLock:
     return lock
 
 
-def _readiness(standing: Standing) -> Readiness:
+def _readiness(standing: Leadership) -> Readiness:
     leader = standing.election.leader
     if leader is None:
         return Readiness(False, "no master leads, as far as this one knows")

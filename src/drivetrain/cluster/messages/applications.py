@@ -93,9 +93,9 @@ class ApplicationView(msgspec.Struct, frozen=True, array_like=True):
     """The final `following.JobStatus` as msgpack, when it is over."""
 
     @property
-    def line(self) -> ApplicationLine:
+    def line(self) -> ApplicationSummary:
         """The application in a list; nothing is cut."""
-        return ApplicationLine(
+        return ApplicationSummary(
             self.app_id,
             self.spec.name,
             self.state,
@@ -112,7 +112,7 @@ class ApplicationView(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class ApplicationLine(msgspec.Struct, frozen=True, array_like=True):
+class ApplicationSummary(msgspec.Struct, frozen=True, array_like=True):
     """An application in a list: the short fields of `ApplicationView`; `why` and `file` are cut."""
 
     app_id: str
@@ -140,7 +140,7 @@ class GetApplications(Message, frozen=True, tag="cluster.get-applications"):
 class Applications(Message, frozen=True, tag="cluster.applications"):
     """A page of all applications, newest first; `before` requests the next page, None on the last."""
 
-    applications: tuple[ApplicationLine, ...]
+    applications: tuple[ApplicationSummary, ...]
     before: int | None = None
 
 

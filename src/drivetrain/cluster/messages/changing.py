@@ -65,7 +65,7 @@ class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
 
     `against` is the version that the user has compared it with (0: whichever is in force). With `edit`, the
     new version is the one in force with that edit, for which `code` has the function, if it needs one.
-    Answered with `ChangeStands` when every changed fragment has taken the version up, or the change was
+    Answered with `ChangeStatus` when every changed fragment has taken the version up, or the change was
     refused. With `only_makes` nothing changes: the answer has the record that the version would have.
     """
 
@@ -81,7 +81,7 @@ class ScaleFragment(Message, frozen=True, tag="cluster.scale-fragment"):
     """Divide the state of a fragment, or of a processor's fragment, into other partitions; asked of an
     application master.
 
-    Answered with `ChangeStands` when the scaling has begun, or was refused. With `only_plans` nothing
+    Answered with `ChangeStatus` when the scaling has begun, or was refused. With `only_plans` nothing
     changes: the answer has the planned scaling.
     """
 
@@ -91,16 +91,16 @@ class ScaleFragment(Message, frozen=True, tag="cluster.scale-fragment"):
 
 
 class GiveUpChange(Message, frozen=True, tag="cluster.give-up-change"):
-    """Go back from version `number`, which is on trial; asked; answered with `ChangeStands`."""
+    """Go back from version `number`, which is on trial; asked; answered with `ChangeStatus`."""
 
     number: Count
 
 
 class GetChange(Message, frozen=True, tag="cluster.get-change"):
-    """Asks an application master for `ChangeStands`."""
+    """Asks an application master for `ChangeStatus`."""
 
 
-class ChangeStands(Message, frozen=True, tag="cluster.change-stands"):
+class ChangeStatus(Message, frozen=True, tag="cluster.change-stands"):
     """The version in force and the change that is under way or was the last; `error` refuses a request.
 
     `made` is the record that was asked for with `only_makes`, `planned` the scaling with `only_plans`.
@@ -224,13 +224,14 @@ class ScalingChecked(Message, frozen=True, tag="cluster.scaling-checked"):
     state: ScalingState
 
 
-class LookAtVersions(Message, frozen=True, tag="cluster.look-at-versions"):
-    """The versions in the state directory have changed; sent, and repeated until `VersionsSeen` shows it."""
+class VersionsChanged(Message, frozen=True, tag="cluster.look-at-versions"):
+    """The versions in the state directory have changed; sent, and repeated until `VersionReports` shows
+    it."""
 
     epoch: Count
 
 
-class MayLeave(Message, frozen=True, tag="cluster.may-leave"):
+class LeavePermitted(Message, frozen=True, tag="cluster.may-leave"):
     """No producer writes any more to a fragment that leaves, which this attempt runs: its channels may end.
 
     Sent until it has left.
@@ -241,7 +242,7 @@ class MayLeave(Message, frozen=True, tag="cluster.may-leave"):
     attempt: Count
 
 
-class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
+class VersionReport(msgspec.Struct, frozen=True, array_like=True):
     """A report: the version that an attempt has seen in the state directory, and its actions since.
 
     `number` is the version in force, `is_trial` whether it is on trial, and `newest` the largest number of a
@@ -273,9 +274,9 @@ class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
     scaling: ScalingState | None = None
 
 
-class VersionsSeen(Message, frozen=True, tag="cluster.versions-seen"):
+class VersionReports(Message, frozen=True, tag="cluster.versions-seen"):
     """The reports of an executor's attempts about versions; sent when they change, and with every report."""
 
     executor_id: str
     epoch: Count
-    seen: tuple[SeenVersion, ...]
+    seen: tuple[VersionReport, ...]

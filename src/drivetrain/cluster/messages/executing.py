@@ -45,7 +45,7 @@ class ExecutorRegistered(Message, frozen=True, tag="cluster.executor-registered"
 class Prepare(Message, frozen=True, tag="cluster.prepare"):
     """Start Spark, load the application, check every source and sink, and create or open its state directory;
     `fresh` deletes the state first, `replay_from_ms` begins a new life from that timestamp on, `savepoint` is
-    a directory to continue from. Asked; answered with `Prepared`, `PrepareWaits` or `PrepareFailed`."""
+    a directory to continue from. Asked; answered with `Prepared`, `PrepareDeferred` or `PrepareFailed`."""
 
     app_id: str
     epoch: Count
@@ -80,7 +80,7 @@ class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):
     retryable: bool
 
 
-class PrepareWaits(Message, frozen=True, tag="cluster.prepare-waits"):
+class PrepareDeferred(Message, frozen=True, tag="cluster.prepare-waits"):
     """The application cannot be prepared yet, and is to be asked for again; `why` follows "waiting for"."""
 
     why: str
@@ -113,7 +113,7 @@ class FragmentOutcome(Enum):
 
 
 class FragmentChanged(Message, frozen=True, tag="cluster.fragment-changed"):
-    """A new outcome of an attempt; asked, and repeated until the answer `Known` arrives."""
+    """A new outcome of an attempt; asked, and repeated until the answer `FragmentChangedReply` arrives."""
 
     executor_id: str
     fragment: str
@@ -126,7 +126,7 @@ class FragmentChanged(Message, frozen=True, tag="cluster.fragment-changed"):
     """The final report, with a `FINISHED`: the one sent before may be lost with its connection."""
 
 
-class Known(Message, frozen=True, tag="cluster.known"):
+class FragmentChangedReply(Message, frozen=True, tag="cluster.known"):
     """Whether the application master knows the attempt; if not, the executor drops the fragment."""
 
     known: bool

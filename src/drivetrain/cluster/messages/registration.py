@@ -96,7 +96,7 @@ class AppMasterRegistered(Message, frozen=True, tag="cluster.app-master-register
 
 class AppMasterReport(Message, frozen=True, tag="cluster.app-master-report"):
     """From an application master, regularly and when it ends; asked, so that it knows when the end is in the
-    registry: answered with `ReportTaken` or a `Failure` (`stale-epoch`, `no-quorum`)."""
+    registry: answered with `ReportAccepted` or a `Failure` (`stale-epoch`, `no-quorum`)."""
 
     app_id: str
     epoch: Count
@@ -111,5 +111,5 @@ class AppMasterReport(Message, frozen=True, tag="cluster.app-master-report"):
     its `spec`."""
 
 
-class ReportTaken(Message, frozen=True, tag="cluster.report-taken"):
+class ReportAccepted(Message, frozen=True, tag="cluster.report-taken"):
     """A majority of masters has the report in the registry."""

@@ -35,7 +35,7 @@ class MasterList(Message, frozen=True, tag="masters.list"):
 # ---- elections, see `core.cluster.election`; `sender` is the address of the sending master
 
 
-class AskVote(Message, frozen=True, tag="masters.ask-vote"):
+class VoteRequest(Message, frozen=True, tag="masters.ask-vote"):
     """Asks for a vote, or whether the receiver would give one (`is_trial`)."""
 
     sender: str
@@ -44,8 +44,8 @@ class AskVote(Message, frozen=True, tag="masters.ask-vote"):
     is_trial: bool
 
 
-class Vote(Message, frozen=True, tag="masters.vote"):
-    """The answer to `AskVote`."""
+class VoteReply(Message, frozen=True, tag="masters.vote"):
+    """The answer to `VoteRequest`."""
 
     sender: str
     list_id: int
@@ -55,7 +55,7 @@ class Vote(Message, frozen=True, tag="masters.vote"):
     granted: bool
 
 
-class AskLease(Message, frozen=True, tag="masters.ask-lease"):
+class LeaseRequest(Message, frozen=True, tag="masters.ask-lease"):
     """A leader asks for its lease."""
 
     sender: str
@@ -64,8 +64,8 @@ class AskLease(Message, frozen=True, tag="masters.ask-lease"):
     sent_ms: int
 
 
-class Lease(Message, frozen=True, tag="masters.lease"):
-    """The answer to `AskLease`."""
+class LeaseReply(Message, frozen=True, tag="masters.lease"):
+    """The answer to `LeaseRequest`."""
 
     sender: str
     list_id: int

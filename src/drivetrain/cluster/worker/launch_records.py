@@ -32,7 +32,7 @@ log: Final = logging.getLogger("drivetrain.worker")
 _END_S: Final = 10.0
 
 
-class Record(msgspec.Struct, frozen=True):
+class LaunchRecord(msgspec.Struct, frozen=True):
     """A launch: its tag, and its process with the start time (in ticks since boot) once known."""
 
     launch_id: str
@@ -43,14 +43,14 @@ class Record(msgspec.Struct, frozen=True):
     boot: str = ""
 
 
-class Records:
+class LaunchRecords:
     """The records in `directory`, which is created."""
 
     def __init__(self, directory: Path) -> None:
         make_private_directory(directory, "the worker's records")
         self._directory: Final = directory
 
-    def put(self, record: Record) -> None:
+    def put(self, record: LaunchRecord) -> None:
         """Write a record, durably; raises OSError."""
         write_whole(self._path(record.launch_id), msgspec.json.encode(record))
 
@@ -70,7 +70,7 @@ class Records:
                 path.unlink()
                 continue
             try:
-                record = msgspec.json.decode(path.read_bytes(), type=Record)
+                record = msgspec.json.decode(path.read_bytes(), type=LaunchRecord)
             except msgspec.MsgspecError:
                 log.warning("%s is not a record of a launch; removed", path)
                 path.unlink()
@@ -98,7 +98,7 @@ def boot_id() -> str:
         return ""
 
 
-def _is_recorded_process(record: Record) -> bool:
+def _is_recorded_process(record: LaunchRecord) -> bool:
     if record.pid is None or record.started_ticks is None:
         return False
     return record.boot == boot_id() and start_ticks(record.pid) == record.started_ticks

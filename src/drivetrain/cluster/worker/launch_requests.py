@@ -27,7 +27,7 @@ class LaunchError(UnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LaunchEnvironment:
     """The worker's values for a launched process; `search` finds the masters that have its code."""
 
     worker_id: str
@@ -48,7 +48,7 @@ class Launcher(Protocol):
     async def open(self, worker_id: str, on_end: OnEnd) -> list[str]:
         """Prepare for launches; returns the launches of an earlier worker that were cleaned up."""
 
-    async def launch(self, launch: Launch, surroundings: Surroundings) -> int:
+    async def launch(self, launch: Launch, surroundings: LaunchEnvironment) -> int:
         """Start a process and return its id; raises LaunchError. Afterwards `on_end` is called once."""
 
     async def stop(self, launch_id: str, grace_ms: int) -> None:

@@ -41,10 +41,10 @@ from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.launching import Launch, LogChunk, ProcessKind
 from drivetrain.cluster.worker import orphans
 from drivetrain.cluster.worker.key_locks import KeyLocks
-from drivetrain.cluster.worker.launch_records import Record, Records, boot_id
-from drivetrain.cluster.worker.launch_requests import LaunchError, OnEnd, Surroundings
+from drivetrain.cluster.worker.launch_records import LaunchRecord, LaunchRecords, boot_id
+from drivetrain.cluster.worker.launch_requests import LaunchEnvironment, LaunchError, OnEnd
 from drivetrain.cluster.worker.launched_process import LaunchedProcess
-from drivetrain.cluster.worker.worker_logs import Logs, is_plain_name
+from drivetrain.cluster.worker.worker_logs import WorkerLogs, is_plain_name
 from drivetrain.cluster.worker.worker_settings import WorkerSettings, config_for
 from drivetrain.code.cache import CodeCache
 from drivetrain.errors import ConfigError, DrivetrainError
@@ -93,9 +93,9 @@ class ProcessLauncher:
         self._fetching: Final = KeyLocks()
         directory = settings.directory
         self._work: Final = directory / "work"
-        self._logs: Final = Logs(directory / "logs", settings.log_size_bytes, settings.log_count)
+        self._logs: Final = WorkerLogs(directory / "logs", settings.log_size_bytes, settings.log_count)
         self._code: CodeCache | None = None
-        self._records: Records | None = None
+        self._records: LaunchRecords | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._on_end: OnEnd | None = None
         self._worker_id = ""
@@ -130,7 +130,7 @@ class ProcessLauncher:
     def _open(self) -> list[str]:
         make_private_directory(self._settings.directory, "the worker's directory")
         self._code = CodeCache(self._settings.directory / "code")
-        self._records = Records(self._settings.directory / "launches")
+        self._records = LaunchRecords(self._settings.directory / "launches")
         cleaned = self._records.clean_up()
         make_private_directory(self._work, "the directories of processes")
         for left in self._work.iterdir():
@@ -138,7 +138,7 @@ class ProcessLauncher:
                 shutil.rmtree(left, ignore_errors=True)
         return cleaned
 
-    async def launch(self, launch: Launch, surroundings: Surroundings) -> int:
+    async def launch(self, launch: Launch, surroundings: LaunchEnvironment) -> int:
         """See `Launcher.launch`."""
         name = process_name(launch)
         if not all(map(is_plain_name, (launch.launch_id, launch.app_id, name))):
@@ -162,7 +162,7 @@ class ProcessLauncher:
         assert running.process is not None
         return running.process.pid
 
-    async def _wait_for_code(self, launch: Launch, surroundings: Surroundings) -> Path:
+    async def _wait_for_code(self, launch: Launch, surroundings: LaunchEnvironment) -> Path:
         assert self._code is not None
         sha256 = launch.spec.code
         async with self._fetching.hold(sha256):
@@ -181,7 +181,7 @@ class ProcessLauncher:
                     raise LaunchError(error.what, failure_code=NO_CODE, remedy=error.remedy) from error
         return path
 
-    async def _start(self, running: _Running, code: Path, surroundings: Surroundings) -> None:
+    async def _start(self, running: _Running, code: Path, surroundings: LaunchEnvironment) -> None:
         launch, settings = running.launch, self._settings
         work = self._work / launch.launch_id
         tag = f"{self._worker_id}/{launch.launch_id}"
@@ -203,7 +203,7 @@ class ProcessLauncher:
             host=surroundings.host,
             config=config_for(settings.config, launch.spec.config),
         )
-        record = Record(launch.launch_id, tag, str(work), boot=boot_id())
+        record = LaunchRecord(launch.launch_id, tag, str(work), boot=boot_id())
         output = await self._blocking(self._prepare, file, work, record, running.name)
         self._require_wanted(running)
         loop = self._system.loop
@@ -220,7 +220,9 @@ class ProcessLauncher:
             ended,
         )
         process = running.process
-        known = Record(launch.launch_id, tag, str(work), process.pid, process.started_ticks, record.boot)
+        known = LaunchRecord(
+            launch.launch_id, tag, str(work), process.pid, process.started_ticks, record.boot
+        )
         assert self._records is not None
         try:
             await self._blocking(self._records.put, known)
@@ -231,7 +233,7 @@ class ProcessLauncher:
         finally:
             running.recorded.set()
 
-    def _prepare(self, file: LaunchFile, work: Path, record: Record, name: str) -> Any:
+    def _prepare(self, file: LaunchFile, work: Path, record: LaunchRecord, name: str) -> Any:
         work.mkdir(parents=True, mode=0o700)
         file.save(work / "launch.json")
         assert self._records is not None

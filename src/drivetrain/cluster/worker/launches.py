@@ -35,8 +35,14 @@ from drivetrain.cluster.messages.launching import (
     ProcessKind,
 )
 from drivetrain.cluster.messages.registration import HeldSlots
-from drivetrain.cluster.worker.launch_requests import Launcher, LaunchError, Surroundings
-from drivetrain.cluster.worker.worker_messages import Done, Ended, NotStarted, Ownerless, Started
+from drivetrain.cluster.worker.launch_requests import LaunchEnvironment, Launcher, LaunchError
+from drivetrain.cluster.worker.worker_messages import (
+    BackgroundWorkDone,
+    LaunchEnded,
+    LaunchNotStarted,
+    LaunchStarted,
+    OwnerExpired,
+)
 from drivetrain.errors import InternalError
 
 log: Final = logging.getLogger("drivetrain.worker")
@@ -52,7 +58,7 @@ class _Entry:
     def __init__(self, launch: Launch) -> None:
         self.launch: Final = launch
         self.pid: int | None = None
-        self.ended: Ended | None = None
+        self.ended: LaunchEnded | None = None
 
     @property
     def held(self) -> HeldSlots:
@@ -72,7 +78,7 @@ class Launches:
         context: Context,
         launcher: Launcher,
         slots: int,
-        surroundings: Surroundings,
+        surroundings: LaunchEnvironment,
         changed: Callable[[], None],
     ) -> None:
         self._context: Final = context
@@ -118,7 +124,7 @@ class Launches:
         launch_id = launch.launch_id
         self._context.pipe_to_self(
             self._launcher.launch(launch, self._surroundings),
-            lambda pid: Started(launch_id, pid),
+            lambda pid: LaunchStarted(launch_id, pid),
             lambda error: _not_started(launch_id, error),
         )
         self._changed()
@@ -128,8 +134,8 @@ class Launches:
         if launch_id in self._entries:
             self._context.pipe_to_self(
                 self._launcher.stop(launch_id, grace_ms),
-                lambda _: Done(None),
-                lambda error: Done(f"{launch_id} cannot be stopped: {error!r}"),
+                lambda _: BackgroundWorkDone(None),
+                lambda error: BackgroundWorkDone(f"{launch_id} cannot be stopped: {error!r}"),
             )
 
     def leave(self, grace_ms: int) -> None:
@@ -169,31 +175,31 @@ class Launches:
 
     # ---- events
 
-    def take(self, message: Started | NotStarted | Ended) -> None:
+    def take(self, message: LaunchStarted | LaunchNotStarted | LaunchEnded) -> None:
         """Handle the start, failure or end of a launch."""
         entry = self._entries.get(message.launch_id)
         if entry is None:
             return
         launch = entry.launch
         match message:
-            case Started(_, pid):
+            case LaunchStarted(_, pid):
                 log.info("launched %s of %s, process %s", launch.kind.value, launch.app_id, pid)
                 entry.pid = pid
                 self._tell_launched(launch.owner, launch, pid)
                 if entry.ended is not None:
                     self._is_over(entry, _exited(launch, entry.ended))
-            case NotStarted(launch_id, code, why, remedy):
+            case LaunchNotStarted(launch_id, code, why, remedy):
                 log.warning("%s of %s was not launched: %s", launch.kind.value, launch.app_id, why)
                 self._is_over(entry, LaunchFailed(launch_id, code, why, remedy))
-            case Ended() if entry.pid is None:
+            case LaunchEnded() if entry.pid is None:
                 entry.ended = message
-            case Ended(_, status, _):
+            case LaunchEnded(_, status, _):
                 log.info("process %s of %s has ended: %s", entry.pid, launch.app_id, status)
                 self._is_over(entry, _exited(launch, message))
 
     def owner_gone(self, owner: ActorRef) -> None:
         """An owner has ended, or cannot be reached: give its executors time to end on their own."""
-        self._context.timers.start_once(f"ownerless {owner.path}", Ownerless(owner), delay_ms=OWNERLESS_MS)
+        self._context.timers.start_once(f"ownerless {owner.path}", OwnerExpired(owner), delay_ms=OWNERLESS_MS)
 
     def end_ownerless(self, owner: ActorRef) -> None:
         """End the remaining executors of an application master that is gone."""
@@ -225,11 +231,11 @@ class Launches:
         self._changed()
 
 
-def _not_started(launch_id: str, error: Exception) -> NotStarted:
+def _not_started(launch_id: str, error: Exception) -> LaunchNotStarted:
     if isinstance(error, LaunchError):
-        return NotStarted(launch_id, error.failure_code, error.what, error.remedy)
-    return NotStarted(launch_id, "no-process", repr(error), None)
+        return LaunchNotStarted(launch_id, error.failure_code, error.what, error.remedy)
+    return LaunchNotStarted(launch_id, "no-process", repr(error), None)
 
 
-def _exited(launch: Launch, end: Ended) -> ProcessExited:
+def _exited(launch: Launch, end: LaunchEnded) -> ProcessExited:
     return ProcessExited(launch.launch_id, launch.kind, launch.app_id, end.status, end.log)

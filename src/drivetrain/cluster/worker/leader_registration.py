@@ -30,7 +30,7 @@ from drivetrain.cluster.messages.registration import (
     WorkerReport,
 )
 from drivetrain.cluster.worker.machine_load import Load
-from drivetrain.cluster.worker.worker_messages import Answered, Report, WakeRegistration
+from drivetrain.cluster.worker.worker_messages import RegistrationAnswered, ReportDue, WakeRegistration
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.core.cluster.registration import (
     Accepted,
@@ -103,7 +103,7 @@ class LeaderRegistration:
         self.link.start()
         self._step(Tick())
         interval_ms = self._settings.report_interval_ms
-        self._context.timers.start_periodic("report", Report(), interval_ms=interval_ms)
+        self._context.timers.start_periodic("report", ReportDue(), interval_ms=interval_ms)
 
     @property
     def is_registered(self) -> bool:
@@ -115,11 +115,11 @@ class LeaderRegistration:
         if self.link.handle(message):
             return True
         match message:
-            case Answered(attempt, answer):
+            case RegistrationAnswered(attempt, answer):
                 self._answered(attempt, answer)
             case WakeRegistration():
                 self._step(Tick())
-            case Report():
+            case ReportDue():
                 self.report()
             case WorkerRefused() | Failure():
                 self.link.look_again()  # answers a report or a renewal: the leader has dropped this worker
@@ -180,8 +180,8 @@ class LeaderRegistration:
         assert isinstance(leader, ActorRef)
         self._context.pipe_to_self(
             leader.ask(self._registering(), timeout_ms=effect.timeout_ms),
-            lambda answer: Answered(effect.attempt, answer),
-            lambda error: Answered(
+            lambda answer: RegistrationAnswered(effect.attempt, answer),
+            lambda error: RegistrationAnswered(
                 effect.attempt,
                 Failure(error.failure_code, error.what) if isinstance(error, ActorFailedError) else None,
             ),

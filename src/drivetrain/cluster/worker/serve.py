@@ -21,7 +21,7 @@ from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.cluster.worker.launcher import COMMANDS, ProcessLauncher
 from drivetrain.cluster.worker.machine_load import Machine
 from drivetrain.cluster.worker.worker import Worker
-from drivetrain.cluster.worker.worker_messages import Leave
+from drivetrain.cluster.worker.worker_messages import LeaveRequested
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.config import Config
 from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
@@ -79,7 +79,7 @@ async def serve_worker(
 
 async def _wait_left(system: ActorSystem, worker: ActorRef, stop: asyncio.Event) -> None:
     await stop.wait()
-    worker.tell(Leave())
+    worker.tell(LeaveRequested())
     await system.wait_stopped(worker)
 
 

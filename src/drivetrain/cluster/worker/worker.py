@@ -26,19 +26,19 @@ from drivetrain.actor import Failure, Message, Terminated
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.messages.launching import Launch, ReadLog, StopProcess
 from drivetrain.cluster.messages.registration import HeldSlots
-from drivetrain.cluster.worker.launch_requests import Launcher, Surroundings
+from drivetrain.cluster.worker.launch_requests import LaunchEnvironment, Launcher
 from drivetrain.cluster.worker.launches import Launches
 from drivetrain.cluster.worker.leader_registration import LeaderRegistration, LeaderTimeoutError, MachineLoad
 from drivetrain.cluster.worker.worker_messages import (
-    Done,
-    DrainOver,
-    Ended,
-    Leave,
+    BackgroundWorkDone,
+    CleanUpDue,
+    DrainExpired,
+    LaunchEnded,
+    LaunchNotStarted,
+    LaunchStarted,
+    LeaveRequested,
     LogRead,
-    NotStarted,
-    Ownerless,
-    Started,
-    Tidy,
+    OwnerExpired,
 )
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.errors import UnavailableError
@@ -76,7 +76,7 @@ class Worker(GuardedActor):
         context, settings = self.context, self._settings
         self._id = f"{context.system.rng.getrandbits(64):016x}"
         me = context.me
-        cleaned = await self._launcher.open(self._id, lambda *end: me.tell(Ended(*end)))
+        cleaned = await self._launcher.open(self._id, lambda *end: me.tell(LaunchEnded(*end)))
         if cleaned:
             log.warning("cleaned up after an earlier worker: %s", ", ".join(cleaned))
         leader = self._leader = LeaderRegistration(
@@ -89,7 +89,7 @@ class Worker(GuardedActor):
             lambda: self._launches.held,
             self._end,
         )
-        surroundings = Surroundings(
+        surroundings = LaunchEnvironment(
             worker_id=self._id,
             worker_name=settings.name,
             worker=str(me.path),
@@ -99,7 +99,7 @@ class Worker(GuardedActor):
         )
         self._launches = Launches(context, self._launcher, settings.slots, surroundings, leader.report)
         leader.start()
-        context.timers.start_periodic("tidy", Tidy(), interval_ms=TIDY_MS)
+        context.timers.start_periodic("tidy", CleanUpDue(), interval_ms=TIDY_MS)
 
     async def post_stop(self) -> None:
         """End all launched processes."""
@@ -124,23 +124,25 @@ class Worker(GuardedActor):
 
     def _receive_own(self, message: Message) -> None:
         match message:
-            case Started() | NotStarted() | Ended():
+            case LaunchStarted() | LaunchNotStarted() | LaunchEnded():
                 self._launches.take(message)
                 self._end_if_left()
-            case Leave():
+            case LeaveRequested():
                 self._leave()
-            case DrainOver():
+            case DrainExpired():
                 log.warning("ending before all processes have handed over: %s", _named(self._launches.held))
                 self.context.stop()
-            case Ownerless(owner):
+            case OwnerExpired(owner):
                 self._launches.end_ownerless(owner)
-            case Tidy():
+            case CleanUpDue():
                 self.context.pipe_to_self(
-                    self._launcher.tidy(), lambda _: Done(None), lambda error: Done(repr(error))
+                    self._launcher.tidy(),
+                    lambda _: BackgroundWorkDone(None),
+                    lambda error: BackgroundWorkDone(repr(error)),
                 )
             case LogRead(asker, answer):
                 asker.tell(answer, self.context.me)
-            case Done(failure):
+            case BackgroundWorkDone(failure):
                 if failure is not None:
                     log.warning("%s", failure)
             case _:
@@ -177,7 +179,7 @@ class Worker(GuardedActor):
         if not self._launches.is_empty:
             log.info("draining for at most %d s: %s", drain_ms // 1000, _named(self._launches.held))
         self._launches.leave(drain_ms)
-        self.context.timers.start_once("drain", DrainOver(), delay_ms=drain_ms)
+        self.context.timers.start_once("drain", DrainExpired(), delay_ms=drain_ms)
         self._end_if_left()
 
     def _end_if_left(self) -> None:

@@ -40,7 +40,7 @@ def is_plain_name(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LogPiece:
     """A piece of a log that begins at `offset`."""
 
     data: bytes
@@ -101,7 +101,7 @@ class LogWriter:
             old.unlink()
 
 
-class Logs:
+class WorkerLogs:
     """All logs below `directory`."""
 
     def __init__(self, directory: Path, size_bytes: int, count: int) -> None:
@@ -126,7 +126,7 @@ class Logs:
                 newest[match["process"]] = max(newest.get(match["process"], 0), changed)
         return sorted(newest, key=lambda process: (newest[process], process))
 
-    def read(self, app_id: str, process: str, offset: int | None, max_bytes: int) -> Piece:
+    def read(self, app_id: str, process: str, offset: int | None, max_bytes: int) -> LogPiece:
         """Read at most `max_bytes` at `offset`, None meaning the end; raises OSError."""
         for _ in range(_ATTEMPTS):
             try:
@@ -135,7 +135,7 @@ class Logs:
                 continue  # it was deleted meanwhile: the log begins later now
         return self._read(app_id, process, offset, max_bytes)
 
-    def _read(self, app_id: str, process: str, offset: int | None, max_bytes: int) -> Piece:
+    def _read(self, app_id: str, process: str, offset: int | None, max_bytes: int) -> LogPiece:
         files = _files(self._directory / app_id, process)
         end = _end(self._directory / app_id, process)
         begin = files[0][0] if files else 0
@@ -149,7 +149,7 @@ class Logs:
             with path.open("rb") as file:
                 file.seek(where - start)
                 data += file.read(max_bytes - len(data))
-        return Piece(data, position)
+        return LogPiece(data, position)
 
     def remove_old(self, older_than_s: float, kept: frozenset[tuple[str, str]]) -> None:
         """Delete logs not written for `older_than_s`, except `kept`: (application, process) pairs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from drivetrain.actor import ActorRef, Message
 
 
-class Answered(Message, frozen=True, tag="dt.local.worker.answered"):
+class RegistrationAnswered(Message, frozen=True, tag="dt.local.worker.answered"):
     """The leader's answer to a registration; None without an answer."""
 
     attempt: int
@@ -19,22 +19,22 @@ class WakeRegistration(Message, frozen=True, tag="dt.local.worker.wake"):
     """The registration's timer."""
 
 
-class Report(Message, frozen=True, tag="dt.local.worker.report"):
+class ReportDue(Message, frozen=True, tag="dt.local.worker.report"):
     """It is time for a report."""
 
 
-class Tidy(Message, frozen=True, tag="dt.local.worker.tidy"):
+class CleanUpDue(Message, frozen=True, tag="dt.local.worker.tidy"):
     """It is time to remove code and logs that are no longer needed."""
 
 
-class Started(Message, frozen=True, tag="dt.local.worker.started"):
+class LaunchStarted(Message, frozen=True, tag="dt.local.worker.started"):
     """A launch has its process."""
 
     launch_id: str
     pid: int
 
 
-class NotStarted(Message, frozen=True, tag="dt.local.worker.not-started"):
+class LaunchNotStarted(Message, frozen=True, tag="dt.local.worker.not-started"):
     """A launch failed."""
 
     launch_id: str
@@ -43,7 +43,7 @@ class NotStarted(Message, frozen=True, tag="dt.local.worker.not-started"):
     remedy: str | None
 
 
-class Ended(Message, frozen=True, tag="dt.local.worker.ended"):
+class LaunchEnded(Message, frozen=True, tag="dt.local.worker.ended"):
     """A process and its descendants have ended; `log` is the end of its log."""
 
     launch_id: str
@@ -51,17 +51,17 @@ class Ended(Message, frozen=True, tag="dt.local.worker.ended"):
     log: str
 
 
-class Ownerless(Message, frozen=True, tag="dt.local.worker.ownerless"):
+class OwnerExpired(Message, frozen=True, tag="dt.local.worker.ownerless"):
     """An application master has been gone for long enough."""
 
     owner: ActorRef
 
 
-class Leave(Message, frozen=True, tag="dt.local.worker.leave"):
+class LeaveRequested(Message, frozen=True, tag="dt.local.worker.leave"):
     """From the process: the worker was asked to end."""
 
 
-class DrainOver(Message, frozen=True, tag="dt.local.worker.drain-over"):
+class DrainExpired(Message, frozen=True, tag="dt.local.worker.drain-over"):
     """The time for draining has passed."""
 
 
@@ -72,7 +72,7 @@ class LogRead(Message, frozen=True, tag="dt.local.worker.log-read"):
     answer: Message
 
 
-class Done(Message, frozen=True, tag="dt.local.worker.done"):
+class BackgroundWorkDone(Message, frozen=True, tag="dt.local.worker.done"):
     """Background work is done, or failed for the reason `failure`."""
 
     failure: str | None

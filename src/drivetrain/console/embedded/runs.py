@@ -32,7 +32,7 @@ from drivetrain.cluster.client import Piece, UnknownApplicationError
 from drivetrain.cluster.client.client_errors import ApplicationOverError, StillUnderWayError
 from drivetrain.cluster.client.submission import Submission
 from drivetrain.cluster.messages.applications import (
-    ApplicationLine,
+    ApplicationSummary,
     ApplicationView,
     MasterView,
     WorkerView,
@@ -86,7 +86,7 @@ class EmbeddedRuns:
 
     # ---- reading
 
-    async def applications(self) -> tuple[ApplicationLine, ...]:
+    async def applications(self) -> tuple[ApplicationSummary, ...]:
         """All applications, over or not, the newest first, in short."""
         looks = await asyncio.gather(*map(self._look, await self.in_thread(self._ids)))
         lines = (look.view.line for look in looks)

@@ -63,7 +63,7 @@ async def listed(call: Call) -> ApplicationPage:
     )
 
 
-def _matches(line: messages.ApplicationLine, query: ListQuery) -> bool:
+def _matches(line: messages.ApplicationSummary, query: ListQuery) -> bool:
     return (
         not query.state or line.state.value in query.state
     ) and query.search.lower() in line.app_id.lower()

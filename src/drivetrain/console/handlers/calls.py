@@ -15,7 +15,7 @@ from starlette.responses import Response
 from drivetrain.actor import ActorFailedError
 from drivetrain.cluster.client import Client
 from drivetrain.cluster.client import console_calls as calls
-from drivetrain.cluster.client.app_master_asks import ask_clock
+from drivetrain.cluster.client.app_master_requests import ask_clock
 from drivetrain.cluster.client.version_requests import ask_change, ask_edited
 from drivetrain.cluster.code_transfer import NO_CODE, CodeMissingError
 from drivetrain.cluster.messages.changing import ChangeGraph
@@ -49,7 +49,7 @@ async def call(call: Call) -> Response:
         about = {"call": name}
         if isinstance(app := getattr(arguments, "app", None), str):
             about["app"] = app
-        if isinstance(arguments, calls.Submitting):
+        if isinstance(arguments, calls.SubmitArguments):
             about |= {"file": arguments.spec.file, "name": arguments.spec.name}
         call.services.audit.note(call.caller, "callForClient", about)
     client = call.services.client
@@ -66,33 +66,33 @@ async def call(call: Call) -> Response:
 
 async def _asked(client: Client, name: str, arguments: Any, config: Config) -> Any:
     match arguments:
-        case calls.Nothing():
+        case calls.NoArguments():
             of_cluster = {
                 "applications": client.applications,
                 "workers": client.workers,
                 "masters": client.masters,
             }
             return await of_cluster[name]()
-        case calls.OfApp(app):
+        case calls.ApplicationArguments(app):
             return await _OF_APP[name](client, app)
-        case calls.CodePart() as part:
+        case calls.UploadArguments() as part:
             _require_small(part.size_bytes, config)
             request = PutCode(part.sha256, part.offset, part.size_bytes, part.data)
             return await client.line.ask(request, CodeStored)
-        case calls.Submitting(submission_id, spec):
+        case calls.SubmitArguments(submission_id, spec):
             return await client.accept(submission_id, spec)
-        case calls.Changing(app, against, code, number, options, edit):
+        case calls.ChangeArguments(app, against, code, number, options, edit):
             view = await client.application(app)
             return await ask_change(view, ChangeGraph(against, code, number, options, edit))
-        case calls.EditOf(app, against, code, edit):
+        case calls.EditArguments(app, against, code, edit):
             return await ask_edited(await client.application(app), edit, code, against)
-        case calls.GivingUp(app, number):
+        case calls.GiveUpArguments(app, number):
             return await client.give_up_change(app, number)
-        case calls.ScalingOf(app, fragment, partitions):
+        case calls.ScaleArguments(app, fragment, partitions):
             return await (client.scale if name == calls.SCALE.name else client.plan_scaling)(
                 app, fragment, partitions
             )
-        case calls.Configuring(app, values, restore):
+        case calls.ConfigureArguments(app, values, restore):
             return await client.configure(app, values, restore)
         case _:
             return await _asked_with_more(client, arguments)
@@ -100,15 +100,15 @@ async def _asked(client: Client, name: str, arguments: Any, config: Config) -> A
 
 async def _asked_with_more(client: Client, arguments: Any) -> Any:
     match arguments:
-        case calls.ClockOf(app, wanted_ms, timeout_ms):
+        case calls.ClockArguments(app, wanted_ms, timeout_ms):
             return await ask_clock(await client.application(app), wanted_ms, timeout_ms)
-        case calls.ThreadsOf(app, executor):
+        case calls.ThreadsArguments(app, executor):
             return await client.threads(app, executor)
-        case calls.LogsOf(app, process, max_bytes, offset):
+        case calls.LogsArguments(app, process, max_bytes, offset):
             return await client.logs(app, process, max_bytes=max_bytes, offset=offset)
-        case calls.ReplayFrom(app, from_ms):
+        case calls.ReplayArguments(app, from_ms):
             return await client.replay(app, from_ms)
-        case calls.SavepointOf(app, place, timeout):
+        case calls.SavepointArguments(app, place, timeout):
             return await _savepoint(client, app, place, timeout)
         case _:
             raise InternalError("a call without an answer", where=type(arguments).__name__)

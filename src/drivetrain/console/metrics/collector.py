@@ -68,7 +68,7 @@ class _Seen:
     connected: bool
     masters: Sequence[messages.MasterView] = ()
     workers: Sequence[messages.WorkerView] = ()
-    lines: Sequence[messages.ApplicationLine] = ()
+    lines: Sequence[messages.ApplicationSummary] = ()
     running: list[tuple[messages.ApplicationView, JobStatus | None, History]] = field(default_factory=list)
 
 

@@ -99,7 +99,7 @@ class Watch:
         self._bell = asyncio.Event()
         self._masters: tuple[messages.MasterView, ...] = ()
         self._workers: tuple[messages.WorkerView, ...] = ()
-        self._lines: tuple[messages.ApplicationLine, ...] = ()
+        self._lines: tuple[messages.ApplicationSummary, ...] = ()
         self._missing: Final[dict[str, int]] = {}
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ from drivetrain.core.job.history import History
 
 WITHHELD: Final = "only users may read why"
 
-V = TypeVar("V", messages.ApplicationView, messages.ApplicationLine)
+V = TypeVar("V", messages.ApplicationView, messages.ApplicationSummary)
 
 
 class Snapshots(NamedTuple):

@@ -36,7 +36,7 @@ from drivetrain.version import VERSION
 def cluster_of(
     masters: Sequence[messages.MasterView],
     workers: Sequence[messages.WorkerView],
-    lines: Iterable[messages.ApplicationLine],
+    lines: Iterable[messages.ApplicationSummary],
     now_ms: int,
     shows: Shows = "cluster",
 ) -> Cluster:
@@ -76,7 +76,7 @@ def worker_of(view: messages.WorkerView) -> Worker:
     )
 
 
-def line_of(line: messages.ApplicationLine) -> ApplicationLine:
+def line_of(line: messages.ApplicationSummary) -> ApplicationLine:
     """An application of a list."""
     return ApplicationLine(
         app_id=line.app_id,

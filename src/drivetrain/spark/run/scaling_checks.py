@@ -1,7 +1,7 @@
 """Checks whether the state of a fragment can be divided into a number of partitions, and describes the
 scaling.
 
-Called by `scaling` in an embedded run, and by `cluster.executor.asked_checks`.
+Called by `scaling` in an embedded run, and by `cluster.executor.change_checks`.
 """
 
 from __future__ import annotations

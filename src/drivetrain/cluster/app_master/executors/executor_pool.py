@@ -11,7 +11,7 @@ restart strategy; `tick` keeps stopping its process until the worker reports its
     REQUESTED ──allocated──▶ LAUNCHING ──registered──▶ READY
         │ refused                │ failed, exited, silent   │ exited, lost
         ▼                        ▼                          ▼
-      gone: `Unavailable`      gone, replaced             gone: `MemberLost`, replaced
+      gone: `ReportUnavailable`      gone, replaced             gone: `ReportMemberLost`, replaced
 
 Invariants, checked by `check()`:
 1. There are never more members than wanted.
@@ -96,7 +96,7 @@ class StopExecutor:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberLost:
+class ReportMemberLost:
     """Effect: an executor that was ready is gone."""
 
     member: Member
@@ -104,7 +104,7 @@ class MemberLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class ReportUnavailable:
     """Effect: no executor for `place` is available; `retryable` unless that can never change."""
 
     place: str | None
@@ -114,14 +114,20 @@ class Unavailable:
 
 
 @dataclass(frozen=True, slots=True)
-class FillLater:
+class ScheduleFill:
     """Effect: call `fill` after `delay_ms`."""
 
     delay_ms: int
 
 
 PoolEffect: TypeAlias = (
-    AskForSlots | CancelSlots | LaunchExecutor | StopExecutor | MemberLost | Unavailable | FillLater
+    AskForSlots
+    | CancelSlots
+    | LaunchExecutor
+    | StopExecutor
+    | ReportMemberLost
+    | ReportUnavailable
+    | ScheduleFill
 )
 
 
@@ -201,7 +207,7 @@ class ExecutorPool:
         if member is None or member.state is not MemberState.REQUESTED:
             return []
         del self.members[request_id]
-        return [Unavailable(member.place, code, why, retryable=code == "no-slots")]
+        return [ReportUnavailable(member.place, code, why, retryable=code == "no-slots")]
 
     def registered(self, launch_id: str, executor: ActorRef, pid: int) -> bool:
         """An executor registers; False when it is not, or no longer, a member."""
@@ -283,12 +289,12 @@ class ExecutorPool:
         if self.is_ending:
             return effects
         if member.state is MemberState.READY:
-            effects.append(MemberLost(member, why))
+            effects.append(ReportMemberLost(member, why))
         delay_ms = self.strategy.next_delay_ms(now_ms)
         if delay_ms is None:
-            effects.append(Unavailable(member.place, "executors-fail", why, retryable=True))
+            effects.append(ReportUnavailable(member.place, "executors-fail", why, retryable=True))
         else:
-            effects.append(FillLater(delay_ms))
+            effects.append(ScheduleFill(delay_ms))
         return effects
 
     def check(self) -> None:

@@ -19,18 +19,18 @@ from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Failure, Message, Terminated
 from drivetrain.cluster.access.system_names import request_prefix
-from drivetrain.cluster.app_master.app_master_messages import HandOver, Setup, Wake
+from drivetrain.cluster.app_master.app_master_messages import HandOverRequested, Setup, Wake
 from drivetrain.cluster.app_master.executors.executor_pool import (
     AskForSlots,
     CancelSlots,
     ExecutorPool,
-    FillLater,
     LaunchExecutor,
     Member,
-    MemberLost,
     PoolEffect,
+    ReportMemberLost,
+    ReportUnavailable,
+    ScheduleFill,
     StopExecutor,
-    Unavailable,
 )
 from drivetrain.cluster.app_master.registrar import STALE_EPOCH, Registrar
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorRegistered, RegisterExecutor
@@ -173,9 +173,9 @@ class Executors:
 
     def hand_over(self, message: Message) -> bool:
         """Handle the request to hand over; False for any other message."""
-        if isinstance(message, HandOver):
+        if isinstance(message, HandOverRequested):
             self._hand_over(message.why)
-        return isinstance(message, HandOver)
+        return isinstance(message, HandOverRequested)
 
     def handle(self, message: Message) -> bool:
         """Handle a message of the leader, a worker or an executor about executors; False for any other."""
@@ -255,15 +255,15 @@ class Executors:
                     allocation.worker.tell(self._launch(allocation, me), me)
                 case StopExecutor(launch_id, worker):
                     worker.tell(StopProcess(launch_id), me)
-                case MemberLost(member, why):
+                case ReportMemberLost(member, why):
                     user.note(ErrorView("executor-lost", f"executor {member.id} is gone: {why}"))
                     user.call_hook(partial(user.executor_lost, member, why))
-                case Unavailable(place, code, why, retryable):
+                case ReportUnavailable(place, code, why, retryable):
                     error = ErrorView(code, why, remedy=_REMEDY)
                     user.note(error)
                     timers.start_once("fill", Wake("fill"), delay_ms=self._config[keys.SLOTS_TIMEOUT])
                     user.call_hook(partial(user.no_executor, place, error, retryable))
-                case FillLater(delay_ms):
+                case ScheduleFill(delay_ms):
                     timers.start_once("fill", Wake("fill"), delay_ms=delay_ms)
         user.changed()
 

@@ -7,7 +7,7 @@ Design: the state directory decides. This process records a version, and how its
 one file, and only while it is the application master for which executors have prepared the application.
 Executors read the files when they start a fragment, and when this process asks them to; they report what they
 have seen and done, again and again, and this process compares that with what it has recorded. So no message
-has to arrive, or to arrive once. `proposed_change` has everything compiled before anything is recorded.
+has to arrive, or to arrive once. `change_compiler` has everything compiled before anything is recorded.
 
 | when | a change is |
 |---|---|
@@ -27,7 +27,7 @@ Invariants:
 3. An application master that was replaced records nothing.
 4. The application's end is recorded only when no trial is under way.
 
-Called by `stream_app_master`, `running_job` and `application_duties`. Imports neither pyspark nor pyarrow.
+Called by `stream_app_master`, `running_job` and `application_lifecycle`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ import msgspec
 
 from drivetrain.actor import Message
 from drivetrain.api.moments import moment_text
-from drivetrain.cluster.app_master.app_master_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import RunAction
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
 from drivetrain.cluster.app_master.stream.application_handover import ApplicationHandover
 from drivetrain.cluster.app_master.stream.application_scalings import ApplicationScalings
-from drivetrain.cluster.app_master.stream.asked_changes import AskedChanges
 from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
-from drivetrain.cluster.app_master.stream.change_answers import Asker, ChangeAnswers, cannot_begin
-from drivetrain.cluster.app_master.stream.kept_stages import KeptStages
+from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, ChangeRequester, cannot_begin
+from drivetrain.cluster.app_master.stream.change_compiler import ChangeCompiler
+from drivetrain.cluster.app_master.stream.change_requests import ChangeRequests
 from drivetrain.cluster.app_master.stream.leaving_fragments import LeavingFragments
 from drivetrain.cluster.app_master.stream.paused_change import PausedChange
-from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange
-from drivetrain.cluster.app_master.stream.stored_versions import Compiled, Standing, StoredVersions
+from drivetrain.cluster.app_master.stream.stage_recorder import StageRecorder
+from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions, VersionsState
 from drivetrain.cluster.app_master.stream.trial_events import ended_of, events_of, failure_of
 from drivetrain.cluster.messages.changing import (
     ChangeGraph,
@@ -60,7 +60,7 @@ from drivetrain.cluster.messages.changing import (
     GetVersions,
     GiveUpChange,
     ScaleFragment,
-    VersionsSeen,
+    VersionReports,
 )
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.core.change import live_change as trial
@@ -93,7 +93,7 @@ class ApplicationChanges:
         owner: ApplicationMaster,
         running: RunningJob,
         stored: StoredVersions,
-        proposed: ProposedChange,
+        proposed: ChangeCompiler,
         settled: Callable[[], None],
     ) -> None:
         self._owner: Final = owner
@@ -102,17 +102,17 @@ class ApplicationChanges:
         self._settled: Final = settled
         self._core: Final = LiveChange()
         self._state: ChangeState | None = None  # None until the state directory is read
-        self._compiled: Compiled | None = None  # of the change that is under way, unless it was resumed
+        self._compiled: CompiledChange | None = None  # of the change that is under way, unless it was resumed
         self._answers: Final = ChangeAnswers()
         self._reports: Final = AttemptReports(owner, running)
         self._leaving: Final = LeavingFragments(running, self._reports, owner.setup.epoch)
         self._is_reading = False
-        self._kept: Final = KeptStages(owner, stored)
+        self._kept: Final = StageRecorder(owner, stored)
         self._history = ChangeHistory(self._kept, deque())
         self._handover: Final = ApplicationHandover(running.job, self._handed_over)
         self._pause: Final = PausedChange(owner, running, stored)
         self._proposed: Final = proposed
-        self._asking: Final = AskedChanges(
+        self._asking: Final = ChangeRequests(
             owner, proposed, self._pause, self._refusal, self._answer, self._record
         )
         refusal = functools.partial(self._refusal, None)
@@ -151,7 +151,7 @@ class ApplicationChanges:
             self._is_reading = True
             in_thread(self._owner, self._stored.begin, self._begun, self._not_begun)
 
-    def _begun(self, standing: Standing) -> None:
+    def _begun(self, standing: VersionsState) -> None:
         self._is_reading = False
         self._state = standing.state
         self.scalings.resume(standing.scaling)
@@ -164,7 +164,7 @@ class ApplicationChanges:
             self._take(trial.ChangeResumed(standing.change))
         self._settled()
 
-    def _stand(self, standing: Standing) -> None:
+    def _stand(self, standing: VersionsState) -> None:
         """Have attempts read the files, and adapt the job to them."""
         reports = self._reports
         reports.number, reports.newest = standing.state.version, standing.newest
@@ -176,13 +176,13 @@ class ApplicationChanges:
     def _not_begun(self, error: Exception) -> None:
         self._is_reading = False
         self._owner.note(error_view(error))
-        self._owner.context.timers.start_once("versions", Call(self.begin), delay_ms=_AGAIN_MS)
+        self._owner.context.timers.start_once("versions", RunAction(self.begin), delay_ms=_AGAIN_MS)
 
     def received(self, message: Message) -> bool:
         """Handle a message about changes; False for any other message."""
         asker = self._owner.context.sender
         match message:
-            case VersionsSeen():
+            case VersionReports():
                 if message.epoch == self._owner.setup.epoch:
                     self._note_seen(message)
                 self._leaving.look()
@@ -222,7 +222,7 @@ class ApplicationChanges:
             self._is_reading = True
             in_thread(self._owner, self._stored.stands, self._look_again, self._not_read)
 
-    def _look_again(self, standing: Standing) -> None:
+    def _look_again(self, standing: VersionsState) -> None:
         """An attempt of a fragment that leaves has ended: it has left, or needs another one."""
         self._is_reading = False
         if standing.newest != self._reports.newest or self._core.stage not in _BETWEEN_STEPS:
@@ -235,7 +235,7 @@ class ApplicationChanges:
         self._is_reading = False
         self._owner.note(error_view(error))
 
-    def _note_seen(self, message: VersionsSeen) -> None:
+    def _note_seen(self, message: VersionReports) -> None:
         for seen in self._reports.take(message):
             change = self._core.change
             self._judge([] if change is None else events_of(seen, change))
@@ -264,7 +264,7 @@ class ApplicationChanges:
 
     # ---- requests
 
-    def ask(self, message: ChangeGraph, asker: Asker) -> None:
+    def ask(self, message: ChangeGraph, asker: ChangeRequester) -> None:
         """Have a change made that a client asks for, or this process."""
         goes_back_to = message.number if message.options.at is None else 0
         error = self._refusal(None) or self._handover.refusal(goes_back_to)
@@ -275,7 +275,7 @@ class ApplicationChanges:
         self._history.reach(Reached.PROPOSED)
         self._asking.compile(message, asker)
 
-    def _refusal(self, compiled: Compiled | None) -> DrivetrainError | None:
+    def _refusal(self, compiled: CompiledChange | None) -> DrivetrainError | None:
         """Why no change can begin now, or this one cannot be recorded; None if it can."""
         is_asked = self._asking.is_compiling or self.scalings.is_asked
         is_busy, job = (is_asked, self.is_under_way), self._running.job
@@ -287,14 +287,14 @@ class ApplicationChanges:
             return UnavailableError("the application has changed meanwhile", remedy="try again")
         return self._leaving.refusal(compiled.change.starts)
 
-    def _record(self, compiled: Compiled, asker: Asker) -> None:
+    def _record(self, compiled: CompiledChange, asker: ChangeRequester) -> None:
         """Record a change that is compiled, and whose fragments stand between two batches if they must."""
         self._compiled = compiled
         self._history.reach(Reached.COMPILED)
         self._answers.wait(compiled.change.number, asker)
         self._take(trial.ChangeProposed(compiled.change))
 
-    def _give_up(self, number: int, asker: Asker) -> None:
+    def _give_up(self, number: int, asker: ChangeRequester) -> None:
         try:
             require_on_trial(self._state or ChangeState(0), number)
         except DrivetrainError as error:
@@ -303,7 +303,7 @@ class ApplicationChanges:
         self._take(trial.ChangeGivenUp("the change was cancelled"))
         self._answer(asker)
 
-    def _answer(self, asker: Asker, error: Exception | None = None) -> None:
+    def _answer(self, asker: ChangeRequester, error: Exception | None = None) -> None:
         self._answers.tell(asker, self._shown_state(), error)
 
     def _shown_state(self) -> ChangeState:
@@ -353,7 +353,7 @@ class ApplicationChanges:
             case trial.TellEnd():
                 self._tell_end(effect)
 
-    def _recorded(self, change: Change, standing: Standing) -> None:
+    def _recorded(self, change: Change, standing: VersionsState) -> None:
         self._running.job.spared = frozenset(change.may_fail_before_a_batch)
         self._history.recorded(change.number)
         self._asking.recorded()
@@ -376,7 +376,7 @@ class ApplicationChanges:
         if self._state is not None:
             self._show(self._state)
 
-    def _outcome_recorded(self, _: trial.RecordOutcome, standing: Standing) -> None:
+    def _outcome_recorded(self, _: trial.RecordOutcome, standing: VersionsState) -> None:
         progress = self._running.progress
         if self._core.stage is Stage.GOING_BACK:
             progress.shown = progress.shown_before or progress.shown

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.actor import ActorRef, AskError, Context, Message
-from drivetrain.cluster.app_master.app_master_messages import Call
-from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.app_master_messages import RunAction
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
@@ -66,7 +66,7 @@ _ANSWER_MS: Final = 10_000
 """How much longer than its own timeout a request may take."""
 
 
-class CheckpointNews(Message, frozen=True, tag="dt.local.app.checkpoint-news"):
+class CheckpointUpdate(Message, frozen=True, tag="dt.local.app.checkpoint-news"):
     """A command to send, new figures, or an error, from the coordinator."""
 
     command: Command | None = None
@@ -84,7 +84,7 @@ class ApplicationCheckpoints:
     def __init__(
         self,
         context: Context,
-        planned: Planned,
+        planned: PlannedApplication,
         plan: Plan,
         config: Config,
         me: Preparer,
@@ -117,8 +117,8 @@ class ApplicationCheckpoints:
             files.transaction,
             persist,
             lambda effect: self._take(effect, owner),
-            lambda figures: owner.tell(CheckpointNews(figures=figures)),
-            lambda error: owner.tell(CheckpointNews(failed=str(error))),
+            lambda figures: owner.tell(CheckpointUpdate(figures=figures)),
+            lambda error: owner.tell(CheckpointUpdate(failed=str(error))),
         )
         fragments = [f.id for f in plan.fragments]
         running = RunningConfig(self._rundir.path, config)
@@ -147,7 +147,7 @@ class ApplicationCheckpoints:
         self._is_all_published = not self.are_made
         self._actor.tell(CheckpointEvent(ActionFailed(fragment, why)))
 
-    def take(self, news: CheckpointNews) -> None:
+    def take(self, news: CheckpointUpdate) -> None:
         """Handle news from the coordinator."""
         if news.command is not None:
             for fragment in self._has_sources:
@@ -169,8 +169,8 @@ class ApplicationCheckpoints:
             self._is_last_wanted = True
             self._context.pipe_to_self(
                 self._actor.ask(WantCheckpoint(_LAST_MS), CheckpointMade, timeout_ms=_LAST_MS + _ANSWER_MS),
-                lambda made: Call(functools.partial(self._made_last, made.record, then)),
-                lambda _: Call(functools.partial(self._ask_later, then)),
+                lambda made: RunAction(functools.partial(self._made_last, made.record, then)),
+                lambda _: RunAction(functools.partial(self._ask_later, then)),
             )
         return self._is_all_published
 
@@ -181,7 +181,7 @@ class ApplicationCheckpoints:
 
     def _ask_later(self, then: Callable[[], None]) -> None:
         """Ask later: the coordinator does not answer, or has failed too often and would refuse at once."""
-        again = Call(functools.partial(self._made_last, None, then))
+        again = RunAction(functools.partial(self._made_last, None, then))
         self._context.timers.start_once("last checkpoint", again, delay_ms=_AGAIN_MS)
 
     def save(self, message: MakeSavepoint, asker: ActorRef) -> None:
@@ -204,13 +204,13 @@ class ApplicationCheckpoints:
         )
         self._context.pipe_to_self(
             writing,
-            lambda _: Call(lambda: asker.tell(SavepointMade())),
-            lambda error: Call(lambda: asker.tell(SavepointMade(error_view(error)))),
+            lambda _: RunAction(lambda: asker.tell(SavepointMade())),
+            lambda error: RunAction(lambda: asker.tell(SavepointMade(error_view(error)))),
         )
 
     def _take(self, effect: Emit | Completed, me: ActorRef) -> None:
         if isinstance(effect, Emit):
-            me.tell(CheckpointNews(command=effect.command))
+            me.tell(CheckpointUpdate(command=effect.command))
 
 
 def _no_checkpoint(timeout_ms: int, why: str) -> UnavailableError:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from drivetrain.core.job.job_events import Vertex
 
 
-class ClockNews(Message, frozen=True, tag="dt.local.app.clock-news"):
+class ClockUpdate(Message, frozen=True, tag="dt.local.app.clock-news"):
     """An effect of the clock service, for the application master to perform."""
 
     effect: Effect
@@ -64,7 +64,7 @@ class ApplicationClock:
         me = context.me
         self._actor: Final = context.spawn(
             lambda: ClockActor(
-                fragments, lambda: self.clock_ms, lambda effect: me.tell(ClockNews(effect)), config
+                fragments, lambda: self.clock_ms, lambda effect: me.tell(ClockUpdate(effect)), config
             ),
             "clock",
         )

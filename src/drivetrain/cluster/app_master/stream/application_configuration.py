@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.cluster.app_master.app_master_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import RunAction
 from drivetrain.cluster.app_master.stream.stored_versions import StoredVersions
 from drivetrain.cluster.messages.changing import ChangeConfiguration, ConfigurationChanged
 from drivetrain.runtime.error_views import error_view
@@ -39,8 +39,8 @@ class ApplicationConfiguration:
             return False
         self._owner.context.pipe_to_self(
             self._owner.context.blocking(functools.partial(self._stored.configure, message)),
-            lambda answer: Call(functools.partial(self._answer, answer, asker)),
-            lambda error: Call(functools.partial(self._owner.note, error_view(error))),
+            lambda answer: RunAction(functools.partial(self._answer, answer, asker)),
+            lambda error: RunAction(functools.partial(self._owner.note, error_view(error))),
         )
         return True
 

@@ -28,8 +28,8 @@ from drivetrain.core.change.handover import Event as HandoverEvent
 from drivetrain.core.job.fragment_execution import ExecutionState
 
 if TYPE_CHECKING:
-    from drivetrain.cluster.app_master.stream.stored_versions import Standing
-    from drivetrain.cluster.messages.changing import SeenVersion
+    from drivetrain.cluster.app_master.stream.stored_versions import VersionsState
+    from drivetrain.cluster.messages.changing import VersionReport
     from drivetrain.core.change.change_state import ChangeState
     from drivetrain.core.job.job import Job
 
@@ -49,7 +49,7 @@ class ApplicationHandover:
         """The handover that is under way."""
         return self._stages.handover
 
-    def stand(self, standing: Standing) -> None:
+    def stand(self, standing: VersionsState) -> None:
         """The files have been read: begin the handover to the version in force, or end another one."""
         known, found = self._stages.handover, standing.handover
         if known is not None and known.number == standing.state.version:
@@ -59,7 +59,7 @@ class ApplicationHandover:
         if found is not None and found.number != self._ended:
             self._take(HandoverBegun(found, standing.alone))
 
-    def seen(self, seen: SeenVersion) -> None:
+    def seen(self, seen: VersionReport) -> None:
         """The report of a fragment's current attempt."""
         handover = self._stages.handover
         if handover is None or seen.number != handover.number or seen.fragment not in handover.touched:

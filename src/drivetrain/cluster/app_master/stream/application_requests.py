@@ -8,7 +8,7 @@ Invariants:
 1. At most one executor has a request that counts.
 2. The application is prepared once an executor has answered that it is, and remains prepared.
 
-Called by `application_duties`, which chooses executors and acts on the outcome.
+Called by `application_lifecycle`, which chooses executors and acts on the outcome.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Final, TypeAlias
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.app_master import waiting_reasons
-from drivetrain.cluster.app_master.app_master_messages import Answered
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome
 from drivetrain.cluster.app_master.executors.executor_pool import Member
 from drivetrain.cluster.messages.executing import (
     Conclude,
     Concluded,
     Prepare,
     Prepared,
-    PrepareWaits,
+    PrepareDeferred,
 )
 
 Ask: TypeAlias = Callable[[str, int, ActorRef, Message, int], None]
@@ -62,7 +62,7 @@ class ApplicationRequests:
         """Ask the executor to record the application's end."""
         self._send("conclude", member, message)
 
-    def answered(self, answer: Answered) -> tuple[str, Member] | None:
+    def answered(self, answer: AskOutcome) -> tuple[str, Member] | None:
         """Handle an answer; returns its request and executor, None when it no longer counts."""
         member = self._member
         if answer.number != self._number or member is None:
@@ -70,7 +70,7 @@ class ApplicationRequests:
         self._member = None
         self._helpers.add(member.id)
         if self._what == "prepare":
-            self.waits = answer.answer.why if isinstance(answer.answer, PrepareWaits) else None
+            self.waits = answer.answer.why if isinstance(answer.answer, PrepareDeferred) else None
         match answer.answer:
             case Prepared() as prepared if self._what == "prepare":
                 self.prepared = prepared

@@ -29,16 +29,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.actor import AskError
-from drivetrain.cluster.app_master.app_master_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import RunAction
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
 from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers
-from drivetrain.cluster.app_master.stream.proposed_change import RefusedChangeError
+from drivetrain.cluster.app_master.stream.change_compiler import RefusedChangeError
 from drivetrain.cluster.messages.changing import (
     CheckScaling,
-    LookAtVersions,
     ScaleFragment,
     ScalingChecked,
-    SeenVersion,
+    VersionReport,
+    VersionsChanged,
 )
 from drivetrain.cluster.messages.executing import PrepareFailed
 from drivetrain.cluster.messages.following import ErrorView
@@ -101,7 +101,7 @@ class ApplicationScalings:
         if self.state is None:
             self.state = state
 
-    def seen(self, seen: SeenVersion) -> None:
+    def seen(self, seen: VersionReport) -> None:
         """The report of a fragment's current attempt."""
         state, reported = self.state, seen.scaling
         if state is None or state.is_over or reported is None or reported.id != state.id:
@@ -122,7 +122,7 @@ class ApplicationScalings:
         if execution is None or execution.state is ExecutionState.FINISHED:
             self._end(msgspec.structs.replace(state, why="the fragment has ended"))
         elif execution.attempt != self._reported_by and execution.executor is not None:
-            self._running.tell(execution.executor, LookAtVersions(self._owner.setup.epoch))
+            self._running.tell(execution.executor, VersionsChanged(self._owner.setup.epoch))
 
     # ---- requests
 
@@ -135,8 +135,8 @@ class ApplicationScalings:
         self.is_asked = self.is_asked or not message.only_plans
         self._owner.context.pipe_to_self(
             self._checked(message),
-            lambda state: Call(partial(self._found, message, asker, state)),
-            lambda error: Call(partial(self._refused, message, asker, error)),
+            lambda state: RunAction(partial(self._found, message, asker, state)),
+            lambda error: RunAction(partial(self._refused, message, asker, error)),
         )
 
     async def _checked(self, message: ScaleFragment) -> ScalingState:
@@ -221,7 +221,7 @@ class ApplicationScalings:
             self._owner.note(error_view(unlisted))
         execution = self._running.job.execution(state.fragment)
         if execution is not None and execution.executor is not None:
-            self._running.tell(execution.executor, LookAtVersions(self._owner.setup.epoch))
+            self._running.tell(execution.executor, VersionsChanged(self._owner.setup.epoch))
         self._settled()
 
     def _notice(self, state: ScalingState) -> None:

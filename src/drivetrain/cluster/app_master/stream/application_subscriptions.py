@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cluster.app_master.blocking_work import in_thread
-from drivetrain.cluster.messages.changing import ChangeGraph, ChangeStands, GraphEdit
+from drivetrain.cluster.messages.changing import ChangeGraph, ChangeStatus, GraphEdit
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.core.change import wanted_subscriptions as desk
 from drivetrain.core.change.change_options import ChangeOptions
@@ -35,7 +35,7 @@ from drivetrain.runtime.error_views import error_view
 if TYPE_CHECKING:
     from drivetrain.actor import Message
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
-    from drivetrain.cluster.app_master.stream.change_answers import Asker
+    from drivetrain.cluster.app_master.stream.change_answers import ChangeRequester
     from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
 
 _PASSING: Final = (UnavailableError.code, ChangeUnderwayError.code, DiskFullError.code)
@@ -52,7 +52,7 @@ class ApplicationSubscriptions:
         self,
         owner: ApplicationMaster,
         stored: StoredSubscriptions,
-        change: Callable[[ChangeGraph, Asker], None],
+        change: Callable[[ChangeGraph, ChangeRequester], None],
         may_change: Callable[[], bool],
     ) -> None:
         self._owner: Final = owner
@@ -81,7 +81,7 @@ class ApplicationSubscriptions:
 
     def tell(self, message: Message) -> None:
         """The answer to the change that was asked for."""
-        if not isinstance(message, ChangeStands) or (wanted := self._desk.under_way) is None:
+        if not isinstance(message, ChangeStatus) or (wanted := self._desk.under_way) is None:
             return
         error = message.error
         self._notice(wanted, error)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.cluster.messages.changing import LookAtVersions, SeenVersion, VersionsSeen
+from drivetrain.cluster.messages.changing import VersionReport, VersionReports, VersionsChanged
 from drivetrain.core.job.fragment_execution import Execution, ExecutionState
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class AttemptReports:
     def __init__(self, owner: ApplicationMaster, running: RunningJob) -> None:
         self._owner: Final = owner
         self._running: Final = running
-        self._seen: dict[str, SeenVersion] = {}
+        self._seen: dict[str, VersionReport] = {}
         self.number = 0
         """The version in force."""
         self.is_trial = False
@@ -36,9 +36,9 @@ class AttemptReports:
         self.newest = 0
         """The largest number of a version."""
 
-    def take(self, message: VersionsSeen) -> list[SeenVersion]:
+    def take(self, message: VersionReports) -> list[VersionReport]:
         """Keep the reports of an executor's attempts; returns those that count."""
-        found: list[SeenVersion] = []
+        found: list[VersionReport] = []
         for seen in message.seen:
             execution = self._running.job.execution(seen.fragment)
             if (
@@ -50,7 +50,7 @@ class AttemptReports:
                 found.append(seen)
         return found
 
-    def of(self, execution: Execution) -> SeenVersion | None:
+    def of(self, execution: Execution) -> VersionReport | None:
         """The report of an execution's attempt; None if it does not run, or is not up to date."""
         seen = self._seen.get(execution.fragment)
         if execution.state is not ExecutionState.RUNNING or seen is None:
@@ -72,8 +72,8 @@ class AttemptReports:
         """Ask the executors whose attempts are not up to date to look again."""
         fragments = [execution.fragment for execution in self._running.job.executions]
         for executor in self.behind(fragments):
-            self._running.tell(executor, LookAtVersions(self._owner.setup.epoch))
+            self._running.tell(executor, VersionsChanged(self._owner.setup.epoch))
 
-    def _is_up_to_date(self, seen: SeenVersion, execution: Execution) -> bool:
+    def _is_up_to_date(self, seen: VersionReport, execution: Execution) -> bool:
         stands = (execution.attempt, self.number, self.is_trial, self.newest)
         return (seen.attempt, seen.number, seen.is_trial, seen.newest) == stands

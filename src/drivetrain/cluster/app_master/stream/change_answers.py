@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from drivetrain.cluster.app_master.stream.proposed_change import RefusedChangeError
-from drivetrain.cluster.messages.changing import ChangeStands
+from drivetrain.cluster.app_master.stream.change_compiler import RefusedChangeError
+from drivetrain.cluster.messages.changing import ChangeStatus
 from drivetrain.core.change.change_state import underway
 from drivetrain.core.job.job_events import JobState
 from drivetrain.errors import DrivetrainError, UnavailableError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from drivetrain.core.job.job import Job
 
 
-class Asker(Protocol):
+class ChangeRequester(Protocol):
     """A client that has asked for a change, or a part of this application master; it gets the answer."""
 
     def tell(self, message: Message) -> None:
@@ -38,15 +38,15 @@ class ChangeAnswers:
     """The clients that wait until every changed fragment has taken up a version, or the change has ended."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, Asker]] = []  # with the version that each waits for
+        self._waiting: list[tuple[int, ChangeRequester]] = []  # with the version that each waits for
 
-    def wait(self, number: int, asker: Asker) -> None:
+    def wait(self, number: int, asker: ChangeRequester) -> None:
         """A client waits for a version."""
         self._waiting.append((number, asker))
 
     def tell(
         self,
-        asker: Asker,
+        asker: ChangeRequester,
         state: ChangeState,
         error: Exception | None = None,
         made: GraphVersion | None = None,
@@ -55,7 +55,7 @@ class ChangeAnswers:
         """Answer a client."""
         view = None if error is None else error_view(error)
         view = error.view if isinstance(error, RefusedChangeError) else view
-        asker.tell(ChangeStands(state, view, made, planned))
+        asker.tell(ChangeStatus(state, view, made, planned))
 
     def tell_taken(self, state: ChangeState, is_being_taken: Callable[[int], bool]) -> None:
         """Answer those whose version is not being taken up any more."""

@@ -24,9 +24,9 @@ from drivetrain.actor import ActorRef, Context, Message
 from drivetrain.cluster.app_master.app_master_messages import Setup
 from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
-    CheckpointNews,
+    CheckpointUpdate,
 )
-from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.messages.checkpoints import (
     CheckpointAnswered,
     CheckpointCommand,
@@ -74,7 +74,9 @@ class CheckpointTraffic:
 
     # ---- events
 
-    def runs(self, fragment: str, attempt: int, planned: Planned | None, *, do_all_run: bool) -> None:
+    def runs(
+        self, fragment: str, attempt: int, planned: PlannedApplication | None, *, do_all_run: bool
+    ) -> None:
         """An attempt of a fragment runs; checkpoints start once all fragments do."""
         if self._made is not None:
             if attempt > 1:
@@ -115,7 +117,7 @@ class CheckpointTraffic:
             case CheckpointAnswered():
                 if self._made is not None and message.epoch == self._epoch:
                     self._made.answered(message)
-            case CheckpointNews() if self._made is not None:
+            case CheckpointUpdate() if self._made is not None:
                 self._made.take(message)
                 if message.failed is not None:
                     self._port.note(ErrorView("checkpoints", message.failed))
@@ -145,7 +147,7 @@ class CheckpointTraffic:
         """The figures for users; None before the first."""
         return None if self._made is None else self._made.figures
 
-    def may_have_unpublished(self, planned: Planned) -> bool:
+    def may_have_unpublished(self, planned: PlannedApplication) -> bool:
         """Whether finished fragments may have prepared output that is not published yet.
 
         They may before there are checkpoints, too: a fragment may finish before another one runs.

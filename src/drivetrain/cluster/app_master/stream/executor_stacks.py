@@ -9,7 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.actor import Failure
-from drivetrain.cluster.app_master.app_master_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import RunAction
 from drivetrain.cluster.messages.following import GetThreads, ThreadStacks
 from drivetrain.errors import UnavailableError
 
@@ -33,12 +33,12 @@ def ask_for_stacks(owner: ApplicationMaster, message: GetThreads) -> None:
         owner.context.reply(Failure(error.code, f"{error.what}: {known}", owner.setup.app_id, error.remedy))
         return
 
-    def failed(error: Exception) -> Call:
+    def failed(error: Exception) -> RunAction:
         failure = Failure(UnavailableError.code, f"{member.id}: {error}", owner.setup.app_id, "try again")
-        return Call(functools.partial(asker.tell, failure, owner.context.me))
+        return RunAction(functools.partial(asker.tell, failure, owner.context.me))
 
     owner.context.pipe_to_self(
         member.executor.ask(GetThreads(member.id), ThreadStacks, timeout_ms=STACKS_MS),
-        lambda stacks: Call(functools.partial(asker.tell, stacks, owner.context.me)),
+        lambda stacks: RunAction(functools.partial(asker.tell, stacks, owner.context.me)),
         failed,
     )

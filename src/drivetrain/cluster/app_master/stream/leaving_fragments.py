@@ -4,10 +4,10 @@ Problem: a fragment may end its channels, or delete them, only once its producer
 for good. These run in other executors, and move between them.
 
 Design: an outcome in the state directory names the fragments that have to leave. The executor that runs one
-takes its steps (`executor.leaving_attempt`), but for the first it waits for `MayLeave`: this process knows
-from the reports of the producers' current attempts which channels they write. It sends that message again and
-again. A fragment is removed from the job when the files no longer name it; an attempt that ends before that
-is followed by another one.
+takes its steps (`executor.leaving_attempt`), but for the first it waits for `LeavePermitted`: this process
+knows from the reports of the producers' current attempts which channels they write. It sends that message
+again and again. A fragment is removed from the job when the files no longer name it; an attempt that ends
+before that is followed by another one.
 
 What if we die here: the next application master finds the same fragments in the files.
 
@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.cluster.messages.changing import MayLeave
+from drivetrain.cluster.messages.changing import LeavePermitted
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import UnavailableError
 
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
     from drivetrain.cluster.app_master.stream.running_job import RunningJob
-    from drivetrain.cluster.app_master.stream.stored_versions import Standing
+    from drivetrain.cluster.app_master.stream.stored_versions import VersionsState
     from drivetrain.core.job.job import Job
 
 
@@ -51,7 +51,7 @@ class LeavingFragments:
         """The fragments that have not left yet."""
         return tuple(self._leaving)
 
-    def stand(self, standing: Standing) -> list[str]:
+    def stand(self, standing: VersionsState) -> list[str]:
         """Take over the contents of the files; returns the fragments that have left since the last call.
 
         The job consists of the fragments in the files, and of those that have left, but may still run.
@@ -91,7 +91,9 @@ class LeavingFragments:
             if execution is None or execution.executor is None:
                 continue
             if all(self._has_let_go(channel, producer) for channel, producer in channels.items()):
-                self._running.tell(execution.executor, MayLeave(self._epoch, fragment, execution.attempt))
+                self._running.tell(
+                    execution.executor, LeavePermitted(self._epoch, fragment, execution.attempt)
+                )
 
     def run_again(self) -> None:
         """Give another attempt to fragments whose last one has ended, though they have not left."""

@@ -28,7 +28,7 @@ Invariants:
 1. A change is ready only while all attempts that were asked still run, and stand for it.
 2. Once a pause was written it is removed, or its version is recorded.
 
-Called by `asked_changes`. Imports neither pyspark nor pyarrow.
+Called by `change_requests`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
-from drivetrain.cluster.messages.changing import LookAtVersions, SeenVersion
+from drivetrain.cluster.messages.changing import VersionReport, VersionsChanged
 from drivetrain.core.change.handover_places import chosen_time
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import DrivetrainError, UnavailableError
@@ -46,7 +46,7 @@ from drivetrain.errors import DrivetrainError, UnavailableError
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
     from drivetrain.cluster.app_master.stream.running_job import RunningJob
-    from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
+    from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions
 
 _MOST_PAUSE_MS: Final = 120_000
 """How long the affected fragments may take to end their batches."""
@@ -56,10 +56,10 @@ _TIMER: Final = "end of a pause"
 
 @dataclass
 class _Pause:
-    compiled: Compiled
+    compiled: CompiledChange
     attempts: dict[str, int]
     since_ms: int
-    ready: Callable[[Compiled], None]
+    ready: Callable[[CompiledChange], None]
     refused: Callable[[Exception], None]
     is_waiting: bool = False
 
@@ -80,7 +80,10 @@ class PausedChange:
         return self._pause is not None
 
     def begin(
-        self, compiled: Compiled, ready: Callable[[Compiled], None], refused: Callable[[Exception], None]
+        self,
+        compiled: CompiledChange,
+        ready: Callable[[CompiledChange], None],
+        refused: Callable[[Exception], None],
     ) -> None:
         """Pause the fragments of a change; `ready` gets it with its time, or `refused` gets the reason."""
         job, attempts = self._running.job, dict[str, int]()
@@ -101,7 +104,7 @@ class PausedChange:
             self._pause.is_waiting = True
             self.look()
 
-    def seen(self, seen: SeenVersion) -> None:
+    def seen(self, seen: VersionReport) -> None:
         """The report of a fragment's current attempt."""
         pause = self._pause
         if pause is None or seen.stands != pause.compiled.id:
@@ -124,7 +127,7 @@ class PausedChange:
         else:
             executions = [self._running.job.execution(fragment) for fragment in sorted(missing)]
             for executor in {e.executor for e in executions if e is not None and e.executor is not None}:
-                self._running.tell(executor, LookAtVersions(self._owner.setup.epoch))
+                self._running.tell(executor, VersionsChanged(self._owner.setup.epoch))
 
     def _choose(self, pause: _Pause, newest_ms: int | None) -> None:
         compiled = pause.compiled

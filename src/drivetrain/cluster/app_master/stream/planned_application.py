@@ -26,7 +26,7 @@ from drivetrain.runtime.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedApplication:
     """The vertices in topological order; `name` and `settings` are the application's own.
 
     Without a `plan` no checkpoints are made, and the graph cannot change while it runs.
@@ -74,11 +74,11 @@ def vertices_of(plan: Plan) -> tuple[Vertex, ...]:
     return tuple(Vertex(FragmentId(f.id), tuple(dict.fromkeys(producers[f.id]))) for f in plan.fragments)
 
 
-def load(spec: ApplicationSpec, code_directory: str, config: Config) -> Planned:
+def load(spec: ApplicationSpec, code_directory: str, config: Config) -> PlannedApplication:
     """Load and plan the application as executors do; raises ApplicationFileError for errors in its file."""
     path = str(Path(code_directory) / spec.file)
     target = path if spec.target is None else f"{path}:{spec.target}"
     application = load_application(target, spec.settings)
     plan = configured_plan(application.graph(), config)
     settings = application.naming_settings
-    return Planned(vertices_of(plan), plan, application.name, settings)
+    return PlannedApplication(vertices_of(plan), plan, application.name, settings)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drivetrain.actor import ActorRef
-from drivetrain.cluster.app_master.app_master_messages import Answered, Setup
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome, Setup
 from drivetrain.cluster.app_master.stream.application_requests import Ask
 from drivetrain.cluster.messages.applications import Restart
 
@@ -64,7 +64,7 @@ class RestoreRequest:
         else:
             self._wake(_AGAIN_MS)
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: AskOutcome) -> None:
         """Handle the leader's answer; without one, ask again later."""
         if answer.answer is None:
             self._wake(_AGAIN_MS)

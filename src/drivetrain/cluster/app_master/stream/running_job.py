@@ -11,7 +11,7 @@ Invariants:
 2. The counts of an ended attempt are final, and its clock no longer counts once another one is deployed.
 3. When the unpublished output of a finished fragment is lost, all fragments start again.
 
-Called by `stream_app_master`, and by `application_duties`, which begins and concludes the job.
+Called by `stream_app_master`, and by `application_lifecycle`, which begins and concludes the job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drivetrain.cluster.app_master.app_master import ApplicationMaster
 from drivetrain.cluster.app_master.executors.executor_pool import Member
 from drivetrain.cluster.app_master.stream.application_clock import ApplicationClock
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
-from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.app_master.stream.restart_policy import decoded, policies
 from drivetrain.cluster.app_master.stream.restore_request import RESTORE_NEEDED
 from drivetrain.cluster.app_master.stream.stream_progress import StreamProgress
@@ -82,7 +82,7 @@ class RunningJob:
     def __init__(
         self,
         owner: ApplicationMaster,
-        planned: Planned,
+        planned: PlannedApplication,
         checkpoints: CheckpointTraffic,
         go_back: Callable[[str], None],
         finished: Callable[[], None],

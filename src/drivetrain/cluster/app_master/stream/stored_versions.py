@@ -11,7 +11,7 @@ Invariants:
 1. A version is recorded only after the one that it was compared with, under the number that was announced.
 2. An outcome is recorded once.
 
-Called by `application_changes` and `proposed_change`, in threads. Imports neither pyspark nor pyarrow.
+Called by `application_changes` and `change_compiler`, in threads. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.app_master.stream.stored_scalings import StoredScalings
 from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
-from drivetrain.cluster.app_master.stream.stream_progress import Shown
+from drivetrain.cluster.app_master.stream.stream_progress import VersionStatus
 from drivetrain.cluster.messages.changing import (
     ChangeConfiguration,
     ConfigurationChanged,
@@ -61,7 +61,7 @@ _LONGEST_REASON: Final = 4_000
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledChange:
     """A change that executors have compiled: the proposal `id`, by a rollback or (`how`) an update.
 
     `against` is the version that was in force; `shown` is for the application's status. `at` is when it takes
@@ -72,14 +72,14 @@ class Compiled:
     how: Made
     against: int
     change: Change
-    shown: Shown
+    shown: VersionStatus
     at: At = None
     sizes: tuple[int, ...] = ()
     at_ms: int | None = None
 
 
 @dataclass(frozen=True)
-class Standing:
+class VersionsState:
     """The state of an application's versions, according to its files.
 
     `change` is on trial; `vertices` are the fragments that run, and `leaving` those of them that have to
@@ -105,7 +105,7 @@ class Standing:
 class StoredVersions:
     """The versions of the planned application; the state directory notes this application master as `me`."""
 
-    def __init__(self, planned: Planned, config: Config, me: Preparer) -> None:
+    def __init__(self, planned: PlannedApplication, config: Config, me: Preparer) -> None:
         self.can_change: Final = planned.plan is not None
         """Whether there are versions at all."""
         self._rundir: Final[RunDirectory] = planned.rundir(config)
@@ -120,7 +120,7 @@ class StoredVersions:
 
     # ---- reading
 
-    def begin(self) -> Standing:
+    def begin(self) -> VersionsState:
         """The state of the versions at the beginning; ends trials that no process can decide, and the pause
         of an earlier application master.
 
@@ -140,12 +140,12 @@ class StoredVersions:
                     stored.note_ending(record.number, Outcome.DONE, None, str(error))
         return replace(self.stands(), scaling=self.scalings.stands())
 
-    def stands(self) -> Standing:
+    def stands(self) -> VersionsState:
         """The state of the versions; raises InputError when a file is damaged."""
         stored = self._rundir.versions
         roles, record = roles_in(stored), stored.in_force()
         if record is None:
-            return Standing(ChangeState(0))
+            return VersionsState(ChangeState(0))
         leaving = {
             id: role.record.channel_producers(id) for id, role in roles.items() if role.how is not None
         }
@@ -156,7 +156,7 @@ class StoredVersions:
         handing_over = self._handover(record)
         stages = self._stages(record.number) if change is not None or handing_over[0] is not None else ()
         shown = (participants, newest, stages)
-        return Standing(state, change, vertices_of_roles(roles), leaving, *shown, *handing_over)
+        return VersionsState(state, change, vertices_of_roles(roles), leaving, *shown, *handing_over)
 
     def _handover(self, record: GraphVersion) -> tuple[Handover | None, frozenset[str]]:
         """The handover to the version in force, unless it is over, and the fragments that run it alone."""
@@ -247,7 +247,7 @@ class StoredVersions:
 
     # ---- pauses
 
-    def pause(self, compiled: Compiled) -> None:
+    def pause(self, compiled: CompiledChange) -> None:
         """Have the fragments that a change concerns stand between two batches; raises like `record`."""
         with self._rundir.preparation.while_prepared_by(self._me):
             change = compiled.change
@@ -261,7 +261,7 @@ class StoredVersions:
 
     # ---- recording
 
-    def record(self, compiled: Compiled) -> Standing:
+    def record(self, compiled: CompiledChange) -> VersionsState:
         """Put a version in force; raises UnavailableError when another application master decides by now,
         and errors of writing: then nothing has changed."""
         maybe_crash(CrashPoint.BEFORE_VERSION)
@@ -295,7 +295,7 @@ class StoredVersions:
         maybe_crash(CrashPoint.AFTER_VERSION)
         return self.stands()
 
-    def record_outcome(self, effect: RecordOutcome) -> Standing:
+    def record_outcome(self, effect: RecordOutcome) -> VersionsState:
         """Record how a change has ended, and which fragments now have to leave; raises like `record`."""
         change, outcome = effect.change, effect.outcome
         maybe_crash(CrashPoint.BEFORE_OUTCOME)

@@ -5,7 +5,7 @@ from all of them arrive in any order.
 
 Design: each hook of the base class passes its event to the part that it concerns. After registration, a
 thread loads and plans the user's file; from then on there are the job with its executors (`running_job`), the
-steps done once for the whole application (`application_duties`), and the status (`stream_status`).
+steps done once for the whole application (`application_lifecycle`), and the status (`stream_status`).
 The parts for checkpoints and for the return to one exist from the beginning.
 
 Invariant: no executor is requested, and no executor's message has an effect, before the application is
@@ -26,17 +26,17 @@ import msgspec
 from drivetrain.actor import Failure, Message
 from drivetrain.cluster.app_master import waiting_reasons
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
-from drivetrain.cluster.app_master.app_master_messages import Answered, Call, Setup
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome, RunAction, Setup
 from drivetrain.cluster.app_master.executors.executor_pool import Member
 from drivetrain.cluster.app_master.stream.application_changes import ApplicationChanges
-from drivetrain.cluster.app_master.stream.application_clock import ClockNews
+from drivetrain.cluster.app_master.stream.application_clock import ClockUpdate
 from drivetrain.cluster.app_master.stream.application_configuration import ApplicationConfiguration
-from drivetrain.cluster.app_master.stream.application_duties import AGAIN, PATIENCE, Duties
+from drivetrain.cluster.app_master.stream.application_lifecycle import AGAIN, PATIENCE, ApplicationLifecycle
 from drivetrain.cluster.app_master.stream.application_subscriptions import ApplicationSubscriptions
+from drivetrain.cluster.app_master.stream.change_compiler import Bring, ChangeCompiler, bring_from_masters
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort, CheckpointTraffic
 from drivetrain.cluster.app_master.stream.executor_stacks import ask_for_stacks
-from drivetrain.cluster.app_master.stream.planned_application import Planned
-from drivetrain.cluster.app_master.stream.proposed_change import Bring, ProposedChange, bring_from_masters
+from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, RestoreRequest
 from drivetrain.cluster.app_master.stream.running_job import FRAGMENT, JOB, RunningJob
 from drivetrain.cluster.app_master.stream.stored_versions import StoredVersions
@@ -50,7 +50,12 @@ from drivetrain.cluster.messages.changing import (
     GiveUpChange,
     ScaleFragment,
 )
-from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
+from drivetrain.cluster.messages.executing import (
+    EndExecutor,
+    ExecutorReport,
+    FragmentChanged,
+    FragmentChangedReply,
+)
 from drivetrain.cluster.messages.flow import RelayedFlowMessage
 from drivetrain.cluster.messages.following import ErrorView, GetThreads, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
@@ -64,7 +69,7 @@ from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
 
-LoadPlan = Callable[[], Planned]
+LoadPlan = Callable[[], PlannedApplication]
 
 
 _ABOUT_CHANGES: Final = (
@@ -82,7 +87,7 @@ class _Loaded:
     """The parts that exist once the application is loaded."""
 
     running: RunningJob
-    duties: Duties
+    duties: ApplicationLifecycle
     changes: ApplicationChanges
     configuration: ApplicationConfiguration
     subscriptions: ApplicationSubscriptions
@@ -128,8 +133,8 @@ class StreamAppMaster(ApplicationMaster):
         """Load the application."""
         self.context.pipe_to_self(
             self.context.blocking(self._load),
-            lambda planned: Call(functools.partial(self._begin, planned)),
-            lambda error: Call(functools.partial(self.end, ApplicationState.FAILED, error_view(error))),
+            lambda planned: RunAction(functools.partial(self._begin, planned)),
+            lambda error: RunAction(functools.partial(self.end, ApplicationState.FAILED, error_view(error))),
         )
 
     def recovered(self) -> None:
@@ -137,15 +142,15 @@ class StreamAppMaster(ApplicationMaster):
         if self._loaded is not None and self.end_state is None:
             self._loaded.duties.take_up()
 
-    def _begin(self, planned: Planned) -> None:
+    def _begin(self, planned: PlannedApplication) -> None:
         if self.end_state is not None:
             return
         running = RunningJob(self, planned, self._checkpoints, self._restore_request.begin, self._conclude)
         me = Preparer(self.setup.app_id, self.setup.epoch, str(self.context.me.path))
         stored = StoredVersions(planned, self.config, me)
-        proposed = ProposedChange(self, running.job, stored, self.bring_code())
+        proposed = ChangeCompiler(self, running.job, stored, self.bring_code())
         changes = ApplicationChanges(self, running, stored, proposed, self._take_up)
-        duties = Duties(
+        duties = ApplicationLifecycle(
             self, running, self._checkpoints, lambda: changes.is_known, lambda: changes.is_changing
         )
         subscriptions = ApplicationSubscriptions(
@@ -193,13 +198,13 @@ class StreamAppMaster(ApplicationMaster):
         match message:
             case FragmentChanged():
                 known = loaded is not None and loaded.running.fragment_changed(message)
-                self.context.reply(Known(known))
+                self.context.reply(FragmentChangedReply(known))
             case ExecutorReport() if message.epoch == self.setup.epoch:
                 if self.pool.find(message.executor_id) is None:
                     self._end_lost(message)
                 elif loaded is not None:
                     loaded.running.take_report(message)
-            case ClockNews(effect) if loaded is not None:
+            case ClockUpdate(effect) if loaded is not None:
                 if loaded.running.clock.take(effect):
                     self.report()
                 self.changed()
@@ -231,7 +236,7 @@ class StreamAppMaster(ApplicationMaster):
             why = f"{report.executor_id} was abandoned and replaced"
             self.context.sender.tell(EndExecutor(self.setup.epoch, why), self.context.me)
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: AskOutcome) -> None:
         """Handle an executor's answer to a request, or the leader's to a restart request."""
         if answer.what == GO_BACK:
             self._restore_request.answered(answer)

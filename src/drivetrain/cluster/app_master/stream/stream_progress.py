@@ -36,7 +36,7 @@ _COUNTS: Final = ("out", "into", "late", "dead")
 
 
 @dataclass(frozen=True)
-class Shown:
+class VersionStatus:
     """The part of the status that depends on the version: its sinks, and the rules for processors' counts."""
 
     outputs: tuple[OutputView, ...] = ()
@@ -48,9 +48,9 @@ class StreamProgress:
 
     def __init__(self, job: Job) -> None:
         self._job: Final = job
-        self.shown = Shown()
+        self.shown = VersionStatus()
         """Of the version of the graph that runs."""
-        self.shown_before: Shown | None = None
+        self.shown_before: VersionStatus | None = None
         """Of the version to which it goes back from that one, if its trial fails."""
         self._reports_taken = 0
         self._progress: dict[str, FragmentProgress] = {}

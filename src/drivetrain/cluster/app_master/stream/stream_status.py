@@ -9,7 +9,7 @@ import msgspec
 
 from drivetrain.cluster.app_master import waiting_reasons
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
-from drivetrain.cluster.app_master.stream.application_duties import Duties
+from drivetrain.cluster.app_master.stream.application_lifecycle import ApplicationLifecycle
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
 from drivetrain.cluster.app_master.stream.running_job import RunningJob
 from drivetrain.cluster.messages.following import JobState as ShownState
@@ -18,7 +18,10 @@ from drivetrain.core.job.job_events import JobState
 
 
 def status_of(
-    owner: ApplicationMaster, running: RunningJob, duties: Duties, checkpoints: CheckpointTraffic
+    owner: ApplicationMaster,
+    running: RunningJob,
+    duties: ApplicationLifecycle,
+    checkpoints: CheckpointTraffic,
 ) -> JobStatus:
     """The status of the application of `owner`."""
     prepared, progress = duties.requests.prepared, running.progress
@@ -41,7 +44,7 @@ def status_of(
     )
 
 
-def waiting_for(owner: ApplicationMaster, running: RunningJob, duties: Duties) -> str | None:
+def waiting_for(owner: ApplicationMaster, running: RunningJob, duties: ApplicationLifecycle) -> str | None:
     """The reason why the application cannot process or end yet; None while it processes."""
     job, requests = running.job, duties.requests
     match job.state:

@@ -20,12 +20,12 @@ from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from drivetrain.cluster.messages.changing import SeenVersion
+    from drivetrain.cluster.messages.changing import VersionReport
     from drivetrain.cluster.messages.following import ErrorView
     from drivetrain.core.job.job import Job
 
 
-def events_of(seen: SeenVersion, change: Change) -> list[Event]:
+def events_of(seen: VersionReport, change: Change) -> list[Event]:
     """The events that follow from an attempt's report about the version on trial."""
     if seen.number != change.number or seen.fragment not in change.touched:
         return []

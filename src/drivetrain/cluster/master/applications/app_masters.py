@@ -26,10 +26,10 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Context, Terminated
 from drivetrain.cluster.master.master_messages import (
+    Leadership,
     ReleaseApplication,
-    Standing,
     WorkerDown,
-    WorkerHolds,
+    WorkerReported,
     WorkerUp,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
@@ -61,7 +61,7 @@ _LOG_TAIL: Final = 500
 
 
 @dataclass(slots=True)
-class Run:
+class AppMasterState:
     """This leader's knowledge of an application's master, beyond the record."""
 
     app_master: ActorRef | None = None
@@ -82,7 +82,7 @@ class AppMasters:
     def __init__(
         self,
         settings: MasterSettings,
-        standing: Standing,
+        standing: Leadership,
         context: Context,
         registry: ApplicationRegistry,
         queue: DurableQueue,
@@ -96,13 +96,14 @@ class AppMasters:
         self._queue: Final = queue
         self._scheduler: Final = scheduler
         self._wall_ms: Final = wall_ms
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, AppMasterState] = {}
         self._workers: dict[str, WorkerUp] = {}
         self._leaving: set[str] = set()  # workers that were asked to end
         self._over_since_ms: dict[str, dict[str, int]] = {}  # by worker and allocation
 
     def take_over(self) -> None:
-        """Give every live application without a `Run` one: wait for its application master, or start it."""
+        """Give every live application without a `AppMasterState` one: wait for its application master, or
+        start it."""
         now_ms = self._standing.now_ms()
         for record in self._registry.records.values():
             if record.state.is_over or record.app_id in self._runs:
@@ -110,15 +111,17 @@ class AppMasters:
             if record.launch_id is None:
                 self.start(record.app_id)
             else:
-                self._runs[record.app_id] = Run(due_ms=now_ms + self._settings.app_master_timeout_ms)
+                self._runs[record.app_id] = AppMasterState(
+                    due_ms=now_ms + self._settings.app_master_timeout_ms
+                )
 
-    def run_of(self, app_id: str) -> Run:
+    def run_of(self, app_id: str) -> AppMasterState:
         """The current knowledge of an application's master."""
-        return self._runs.get(app_id) or Run()
+        return self._runs.get(app_id) or AppMasterState()
 
     def start(self, app_id: str, delay_ms: int = 0) -> None:
         """Start the application master of the next epoch, after a delay."""
-        self._runs[app_id] = Run(start_at_ms=self._standing.now_ms() + delay_ms)
+        self._runs[app_id] = AppMasterState(start_at_ms=self._standing.now_ms() + delay_ms)
 
     def accept(self, message: RegisterAppMaster) -> ApplicationRecord:
         """Register an application master; returns the application's record. Raises `RefusedError`."""
@@ -148,7 +151,7 @@ class AppMasters:
         self, record: ApplicationRecord, epoch: int, launch_id: str | None, worker_id: str | None, why: str
     ) -> None:
         """Stop the processes of an epoch, once the registry has the change."""
-        run = self._runs.pop(record.app_id, Run())
+        run = self._runs.pop(record.app_id, AppMasterState())
         app_master = run.app_master
 
         def stop() -> None:
@@ -190,7 +193,9 @@ class AppMasters:
             self._scheduler.tell(CancelRequest(message.request_id, app_id))
             return
         record = self._registry.launch(app_id, message.allocation_id, message.worker_id, message.worker_name)
-        run = self._runs[app_id] = Run(due_ms=self._standing.now_ms() + self._settings.app_master_timeout_ms)
+        run = self._runs[app_id] = AppMasterState(
+            due_ms=self._standing.now_ms() + self._settings.app_master_timeout_ms
+        )
         launch = Launch(
             message.allocation_id,
             ProcessKind.APP_MASTER,
@@ -237,7 +242,7 @@ class AppMasters:
         record = self._registry.records[app_id]
         if record.state.is_over or record.launch_id is None:
             return
-        old = self._runs.pop(app_id, Run())
+        old = self._runs.pop(app_id, AppMasterState())
         if old.app_master is not None:
             self._context.unwatch(old.app_master)
         was_moved = record.worker_id in self._leaving
@@ -249,7 +254,7 @@ class AppMasters:
         if not after.state.is_over:
             failures = len(after.deaths_ms)
             delay_ms = 0 if was_moved or failures < 2 else min(_FIRST_RETRY_MS * 2**failures, _LAST_RETRY_MS)
-            self._runs[app_id] = Run(start_at_ms=self._standing.now_ms() + delay_ms)
+            self._runs[app_id] = AppMasterState(start_at_ms=self._standing.now_ms() + delay_ms)
 
     # ---- workers
 
@@ -265,11 +270,11 @@ class AppMasters:
         self._workers[message.worker_id] = message
         self._compare_holdings(message, is_new=is_new)
 
-    def worker_holds(self, message: WorkerHolds) -> None:
+    def worker_holds(self, message: WorkerReported) -> None:
         """A worker reports what it holds."""
         self._compare_holdings(message, is_new=False)
 
-    def _compare_holdings(self, message: WorkerUp | WorkerHolds, *, is_new: bool) -> None:
+    def _compare_holdings(self, message: WorkerUp | WorkerReported, *, is_new: bool) -> None:
         """Compare a worker's launches with the registry: stop surplus ones, replace missing ones."""
         worker_id, held = message.worker_id, message.held
         if message.leaves:

@@ -23,14 +23,14 @@ from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.cluster.master.applications.app_masters import AppMasters
 from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
-    CodeChecked,
-    CodeThere,
     EnsureCode,
+    EnsureCodeReply,
+    Leadership,
     PutDone,
-    Standing,
+    SubmissionCodeChecked,
     Tick,
     WorkerDown,
-    WorkerHolds,
+    WorkerReported,
     WorkerUp,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
@@ -39,8 +39,8 @@ from drivetrain.cluster.master.registry.write_queue import DurableQueue
 from drivetrain.cluster.messages.applications import (
     APPLICATION_NAME,
     Accepted,
-    ApplicationLine,
     Applications,
+    ApplicationSummary,
     ApplicationView,
     FoundApplication,
     GetApplication,
@@ -58,7 +58,7 @@ from drivetrain.cluster.messages.registration import (
     AppMasterRegistered,
     AppMasterReport,
     RegisterAppMaster,
-    ReportTaken,
+    ReportAccepted,
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
 from drivetrain.core.cluster.application_record import ApplicationRecord, RefusedError
@@ -80,7 +80,7 @@ class AppManager(LeaderActor):
         self,
         settings: MasterSettings,
         term: int,
-        standing: Standing,
+        standing: Leadership,
         values: dict[str, bytes],
         wall_ms: Callable[[], int],
         scheduler: ActorRef,
@@ -123,8 +123,8 @@ class AppManager(LeaderActor):
         self._queue.leave(self._term)
 
     def asker_of(self, message: Message) -> ActorRef | None:
-        """The asker; for `CodeChecked`, the client that submitted the application."""
-        return message.sender if isinstance(message, CodeChecked) else super().asker_of(message)
+        """The asker; for `SubmissionCodeChecked`, the client that submitted the application."""
+        return message.sender if isinstance(message, SubmissionCodeChecked) else super().asker_of(message)
 
     def recovered(self) -> None:
         """Write the changes that a handler left unwritten, and start what it left unstarted."""
@@ -152,7 +152,7 @@ class AppManager(LeaderActor):
                 self._queue.put_done(number)
             case Submit():
                 self._submit(message)
-            case CodeChecked():
+            case SubmissionCodeChecked():
                 self._code_checked(message)
             case GetApplications(before):
                 self._list(before)
@@ -178,7 +178,7 @@ class AppManager(LeaderActor):
                 self._masters.terminated(message)
             case WorkerUp():
                 self._masters.worker_up(message)
-            case WorkerHolds():
+            case WorkerReported():
                 self._masters.worker_holds(message)
             case WorkerDown():
                 self._masters.worker_down(message)
@@ -199,12 +199,14 @@ class AppManager(LeaderActor):
             )
         sender, spec = self.context.sender, message.spec
         self.context.pipe_to_self(
-            self._code.ask(EnsureCode(spec.code), CodeThere, timeout_ms=self._settings.quorum_timeout_ms),
-            lambda answer: CodeChecked(message, sender, answer.is_there),
-            lambda _: CodeChecked(message, sender, False),
+            self._code.ask(
+                EnsureCode(spec.code), EnsureCodeReply, timeout_ms=self._settings.quorum_timeout_ms
+            ),
+            lambda answer: SubmissionCodeChecked(message, sender, answer.is_there),
+            lambda _: SubmissionCodeChecked(message, sender, False),
         )
 
-    def _code_checked(self, message: CodeChecked) -> None:
+    def _code_checked(self, message: SubmissionCodeChecked) -> None:
         submit, sender = message.submit, message.sender
         answer: Message
         try:
@@ -297,7 +299,7 @@ class AppManager(LeaderActor):
         )
         if record != before:
             self._queue.keep(record)
-        self._answer_app_master(ReportTaken())
+        self._answer_app_master(ReportAccepted())
         if record.state.is_over:
             log.info("%s is over: %s", record.app_id, record.state.value)
             self._masters.over(record.app_id)
@@ -331,9 +333,9 @@ class AppManager(LeaderActor):
         waits_for = self._masters.run_of(record.app_id).waits_for
         return record.why if waits_for is None or record.launch_id is not None else waits_for
 
-    def _line_of(self, record: ApplicationRecord) -> ApplicationLine:
+    def _line_of(self, record: ApplicationRecord) -> ApplicationSummary:
         spec = application_records.spec_of(record)
-        return ApplicationLine(
+        return ApplicationSummary(
             record.app_id,
             record.name,
             record.state,
@@ -371,7 +373,7 @@ def _failure(refused: RefusedError) -> Failure:
     return Failure(refused.reason, refused.what, remedy=refused.remedy)
 
 
-def _require_code(message: CodeChecked) -> None:
+def _require_code(message: SubmissionCodeChecked) -> None:
     if not message.is_there:
         raise RefusedError(
             "the masters do not have the application's files", reason="no-code", remedy="submit it again"

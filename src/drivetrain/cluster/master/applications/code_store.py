@@ -37,9 +37,9 @@ from drivetrain.actor.disk import Disk
 from drivetrain.cluster.guarded import GuardedActor
 from drivetrain.cluster.master.master_messages import (
     CodeReplicated,
-    CodeThere,
     EnsureCode,
-    Standing,
+    EnsureCodeReply,
+    Leadership,
     Tick,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
@@ -75,7 +75,9 @@ class _Archive:
 class CodeStore(GuardedActor):
     """The archives of one master."""
 
-    def __init__(self, settings: MasterSettings, disk: Disk, store: ReplicaStore, standing: Standing) -> None:
+    def __init__(
+        self, settings: MasterSettings, disk: Disk, store: ReplicaStore, standing: Leadership
+    ) -> None:
         self._settings: Final = settings
         self._disk: Final = disk
         self._store: Final = store
@@ -237,15 +239,15 @@ class CodeStore(GuardedActor):
         """Answer whether this master has the archive, after trying to get it from the others."""
         archive = self._archives.get(sha256)
         if not sha256 or (archive is not None and archive.is_complete):
-            self.context.reply(CodeThere(True))
+            self.context.reply(EnsureCodeReply(True))
             return
         sender = self.context.sender
         if sender is None or _SHA256.fullmatch(sha256) is None:
             if sender is not None:
-                self.context.reply(CodeThere(False))
+                self.context.reply(EnsureCodeReply(False))
             return
         waiting = self._waiting.setdefault(sha256, [])
-        waiting.append((sender, CodeThere(True)))
+        waiting.append((sender, EnsureCodeReply(True)))
         if len(waiting) == 1:
             self._pipe(sha256, self._collect(sha256))
 
@@ -261,8 +263,8 @@ class CodeStore(GuardedActor):
         for sender, answer in self._waiting.pop(message.sha256, ()):
             if enough:
                 sender.tell(answer)
-            elif isinstance(answer, CodeThere):
-                sender.tell(CodeThere(False))
+            elif isinstance(answer, EnsureCodeReply):
+                sender.tell(EnsureCodeReply(False))
             else:
                 sender.tell(
                     Failure(

@@ -29,12 +29,12 @@ from typing import Final
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
+    Leadership,
     Put,
     PutDone,
+    RegistryTakenOver,
+    ReportHigherTerm,
     Resign,
-    SeeTerm,
-    Standing,
-    TakenOver,
     Tick,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
@@ -86,7 +86,7 @@ class RegistryActor(LeaderActor):
         self,
         settings: MasterSettings,
         term: int,
-        standing: Standing,
+        standing: Leadership,
         store: ReplicaStore,
         replica: ActorRef,
         election: ActorRef,
@@ -170,7 +170,7 @@ class RegistryActor(LeaderActor):
                     self._give_missing(message)
             case TermRefused():
                 # Otherwise the next leader would be refused, too.
-                self._election.tell(SeeTerm(message.fence))
+                self._election.tell(ReportHigherTerm(message.fence))
                 self._fail(f"{master} follows a leader of term {message.fence}")
 
     # ---- taking over
@@ -280,7 +280,7 @@ class RegistryActor(LeaderActor):
         if stage is Stage.INSTALLING:
             values = {key: entry.value for key, entry in written.items() if entry.value is not None}
             self._wanted, self._found, self._digests = {}, {}, {}
-            self.context.parent.tell(TakenOver(self._term, values))
+            self.context.parent.tell(RegistryTakenOver(self._term, values))
         elif stage is Stage.TRIMMING:
             self._tombstones = 0
         elif self._owner is not None:

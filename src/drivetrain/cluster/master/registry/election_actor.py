@@ -20,17 +20,23 @@ from drivetrain.actor.disk import Disk
 from drivetrain.cluster.guarded import GuardedActor
 from drivetrain.cluster.master.master_messages import (
     CompareLists,
+    Leadership,
     LeadershipBegan,
     LeadershipEnded,
     PeerFound,
+    ReportHigherTerm,
     Resign,
-    SeeTerm,
-    Standing,
     Tick,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry.plausible_terms import is_plausible
-from drivetrain.cluster.messages.replication import AskLease, AskVote, Lease, ReleaseLease, Vote
+from drivetrain.cluster.messages.replication import (
+    LeaseReply,
+    LeaseRequest,
+    ReleaseLease,
+    VoteReply,
+    VoteRequest,
+)
 from drivetrain.core.cluster import election_events as core
 from drivetrain.core.cluster.map_log import Voted, decode, encode, last_vote
 from drivetrain.errors import DrivetrainError
@@ -63,7 +69,7 @@ class ElectionActor(GuardedActor):
     """Drives the election of one master."""
 
     def __init__(
-        self, settings: MasterSettings, store: VoteStore, standing: Standing, agreement: ActorRef
+        self, settings: MasterSettings, store: VoteStore, standing: Leadership, agreement: ActorRef
     ) -> None:
         self._settings = settings
         self._store = store
@@ -88,11 +94,11 @@ class ElectionActor(GuardedActor):
             case Tick():
                 self._look_for_peers()
                 event: core.ElectionEvent = core.TimePassed()
-            case SeeTerm(term):
+            case ReportHigherTerm(term):
                 event = core.TermSeen(core.Term(term))
             case Resign(term, why):
                 event = core.Resigned(core.Term(term), why)
-            case AskVote() | Vote() | AskLease() | Lease() | ReleaseLease():
+            case VoteRequest() | VoteReply() | LeaseRequest() | LeaseReply() | ReleaseLease():
                 if not self._is_listed(message) or not is_plausible(message, self._standing.election.term):
                     return
                 event = _event(message)
@@ -129,15 +135,15 @@ class ElectionActor(GuardedActor):
         master = self.context.parent
         match effect:
             case core.RequestVote(term, is_trial):
-                self._send_to_all(AskVote(me, list_id, term, is_trial))
+                self._send_to_all(VoteRequest(me, list_id, term, is_trial))
             case core.AnswerVote(_, term, known_term, is_trial, granted):
-                self._answer(Vote(me, list_id, term, known_term, is_trial, granted))
+                self._answer(VoteReply(me, list_id, term, known_term, is_trial, granted))
             case core.RequestLease(term, sent_ms):
-                self._send_to_all(AskLease(me, list_id, term, sent_ms))
+                self._send_to_all(LeaseRequest(me, list_id, term, sent_ms))
             case core.ReleaseLease(term):
                 self._send_to_all(ReleaseLease(me, list_id, term))
             case core.AnswerLease(_, term, known_term, sent_ms, granted):
-                self._answer(Lease(me, list_id, term, known_term, sent_ms, granted))
+                self._answer(LeaseReply(me, list_id, term, known_term, sent_ms, granted))
             case core.BeginToLead(term):
                 log.info("%s leads in term %d", me, term)
                 master.tell(LeadershipBegan(term))
@@ -158,7 +164,7 @@ class ElectionActor(GuardedActor):
         for peer in self._standing.peers.values():
             peer.tell(message, self.context.me)
 
-    def _is_listed(self, message: AskVote | Vote | AskLease | Lease | ReleaseLease) -> bool:
+    def _is_listed(self, message: VoteRequest | VoteReply | LeaseRequest | LeaseReply | ReleaseLease) -> bool:
         address = message.sender
         if message.list_id != self._settings.list_id or address not in self._settings.peers:
             self._agreement.tell(CompareLists(address))
@@ -200,18 +206,18 @@ class ElectionActor(GuardedActor):
             log.error("%s", what)
 
 
-def _event(message: AskVote | Vote | AskLease | Lease | ReleaseLease) -> core.ElectionEvent:
+def _event(message: VoteRequest | VoteReply | LeaseRequest | LeaseReply | ReleaseLease) -> core.ElectionEvent:
     who, term = core.MasterAddress(message.sender), core.Term(message.term)
     match message:
-        case AskVote():
+        case VoteRequest():
             return core.VoteRequested(who, term, message.is_trial)
-        case Vote():
+        case VoteReply():
             known = core.Term(message.known_term)
             return core.VoteAnswered(who, term, known, message.is_trial, message.granted)
-        case AskLease():
+        case LeaseRequest():
             return core.LeaseRequested(who, term, message.sent_ms)
         case ReleaseLease():
             return core.LeaseReleased(who, term)
-        case Lease():
+        case LeaseReply():
             known = core.Term(message.known_term)
             return core.LeaseAnswered(who, term, known, message.sent_ms, message.granted)

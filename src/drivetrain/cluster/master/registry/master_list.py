@@ -10,7 +10,7 @@ error and keeps running. If they started at about the same time, neither can be 
 
 Invariants:
 1. Of two masters that differ and can reach each other, at least one ends, and both log why.
-2. A master that has to end takes no further part in the cluster (`Standing.refusal`).
+2. A master that has to end takes no further part in the cluster (`Leadership.refusal`).
 
 Called by `election_actor` (`CompareLists`) within the same master, and by that of the others
 (`GetMasterList`, forwarded).
@@ -24,7 +24,7 @@ from typing import Final
 from drivetrain.actor import ActorRef, Message
 from drivetrain.actor.path import Address
 from drivetrain.cluster.guarded import GuardedActor
-from drivetrain.cluster.master.master_messages import CompareLists, ListCompared, Standing
+from drivetrain.cluster.master.master_messages import CompareLists, Leadership, ListCompared
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.replication import GetMasterList, MasterList
 from drivetrain.config.catalog import cluster as cluster_keys
@@ -42,7 +42,7 @@ SAME_TIME_MS: Final = 2 * _ANSWER_MS
 class Agreement(GuardedActor):
     """Compares the list of this master with those of others."""
 
-    def __init__(self, settings: MasterSettings, standing: Standing) -> None:
+    def __init__(self, settings: MasterSettings, standing: Leadership) -> None:
         self._settings: Final = settings
         self._standing: Final = standing
         self._asking: set[str] = set()

@@ -19,18 +19,18 @@ from typing import Final
 
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.replication import (
-    AskLease,
-    AskVote,
     Digest,
     Entries,
     EntriesWritten,
     Gossip,
     GossipDigest,
-    Lease,
+    LeaseReply,
+    LeaseRequest,
     ReadDigest,
     ReleaseLease,
     TermRefused,
-    Vote,
+    VoteReply,
+    VoteRequest,
     WriteBase,
     WriteEntries,
     WriteFailed,
@@ -53,9 +53,11 @@ def is_plausible(message: Message, known_term: int) -> bool:
 
 def _terms_of(message: Message) -> Iterable[int]:
     match message:
-        case AskVote() | AskLease() | ReleaseLease() | ReadDigest() | EntriesWritten() | WriteFailed():
+        case (
+            VoteRequest() | LeaseRequest() | ReleaseLease() | ReadDigest() | EntriesWritten() | WriteFailed()
+        ):
             return (message.term,)
-        case Vote() | Lease():
+        case VoteReply() | LeaseReply():
             return (message.term, message.known_term)
         case TermRefused():
             return (message.term, message.fence)

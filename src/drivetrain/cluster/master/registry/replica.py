@@ -20,7 +20,7 @@ from typing import Final
 from drivetrain.actor import Message
 from drivetrain.actor.disk import Disk
 from drivetrain.cluster.guarded import GuardedActor
-from drivetrain.cluster.master.master_messages import Standing, Tick
+from drivetrain.cluster.master.master_messages import Leadership, Tick
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry.plausible_terms import is_plausible
 from drivetrain.cluster.messages.replication import (
@@ -112,7 +112,7 @@ class ReplicaStore:
 class Replica(GuardedActor):
     """Answers leaders and gossips."""
 
-    def __init__(self, settings: MasterSettings, store: ReplicaStore, standing: Standing) -> None:
+    def __init__(self, settings: MasterSettings, store: ReplicaStore, standing: Leadership) -> None:
         self._settings = settings
         self._store = store
         self._standing = standing

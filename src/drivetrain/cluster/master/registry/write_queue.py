@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.cluster.guarded import Mishaps, answer, attempt
+from drivetrain.cluster.guarded import ErrorCounts, answer, attempt
 from drivetrain.cluster.master.master_messages import Put
 from drivetrain.cluster.master.registry import application_records
 from drivetrain.cluster.messages.leadership import Leader, NotLeader
@@ -35,7 +35,7 @@ class DurableQueue:
         registry: ActorRef,
         owner: ActorRef,
         records: Mapping[str, ApplicationRecord],
-        mishaps: Mishaps,
+        mishaps: ErrorCounts,
     ) -> None:
         self._registry: Final = registry
         self._owner: Final = owner

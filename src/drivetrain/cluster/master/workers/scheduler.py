@@ -21,12 +21,12 @@ from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
     FreeSlots,
     GetFreeSlots,
+    Leadership,
     ReleaseApplication,
     RequestExpired,
-    Standing,
     Tick,
     WorkerDown,
-    WorkerHolds,
+    WorkerReported,
     WorkerUp,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
@@ -68,7 +68,7 @@ class WaitingRequest(DelayedOperation):
 class Scheduler(LeaderActor):
     """Allocates the workers' slots for the leader of `term`."""
 
-    def __init__(self, settings: MasterSettings, term: int, standing: Standing) -> None:
+    def __init__(self, settings: MasterSettings, term: int, standing: Leadership) -> None:
         self._settings: Final = settings
         self.leading_term = self._term = term
         self._standing: Final = standing
@@ -119,7 +119,7 @@ class Scheduler(LeaderActor):
                         leaves=message.leaves,
                     )
                 )
-            case WorkerHolds():
+            case WorkerReported():
                 holdings, leaves = _holdings(message.held), message.leaves
                 self._perform(self._core.worker_reported(message.worker_id, holdings, now_ms, leaves=leaves))
             case WorkerDown():

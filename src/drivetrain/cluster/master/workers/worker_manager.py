@@ -21,9 +21,9 @@ from drivetrain.cluster.master.leader_actor import LeaderActor
 from drivetrain.cluster.master.master_messages import (
     FreeSlots,
     GetFreeSlots,
-    Standing,
+    Leadership,
     WorkerDown,
-    WorkerHolds,
+    WorkerReported,
     WorkerUp,
 )
 from drivetrain.cluster.master.master_settings import MasterSettings
@@ -63,7 +63,7 @@ class WorkerManager(LeaderActor):
         self,
         settings: MasterSettings,
         term: int,
-        standing: Standing,
+        standing: Leadership,
         wall_ms: Callable[[], int],
         scheduler: ActorRef,
         applications: ActorRef,
@@ -189,7 +189,7 @@ class WorkerManager(LeaderActor):
             if message.leaves and not worker.leaves:
                 log.info("the worker %s on %s leaves", worker.info.name, worker.info.host)
             worker.held, worker.leaves = message.held, message.leaves
-            holds = WorkerHolds(message.worker_id, message.held, message.leaves)
+            holds = WorkerReported(message.worker_id, message.held, message.leaves)
             self._scheduler.tell(holds)
             self._applications.tell(holds)
 

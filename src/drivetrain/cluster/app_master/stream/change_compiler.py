@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from drivetrain.actor import AskError, SystemView
-from drivetrain.cluster.app_master.app_master_messages import Call
-from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
-from drivetrain.cluster.app_master.stream.stream_progress import Shown
+from drivetrain.cluster.app_master.app_master_messages import RunAction
+from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions
+from drivetrain.cluster.app_master.stream.stream_progress import VersionStatus
 from drivetrain.cluster.code_transfer import fetch
 from drivetrain.cluster.leader import LeaderSearch
 from drivetrain.cluster.messages.changing import ChangeGraph, CheckVersion, VersionChecked
@@ -60,7 +60,7 @@ class RefusedChangeError(UserError):
         self.view: Final = view
 
 
-class ProposedChange:
+class ChangeCompiler:
     """Has changes of the application of `owner` compiled, whose job is `job`; `bring` fetches archives."""
 
     def __init__(self, owner: ApplicationMaster, job: Job, stored: StoredVersions, bring: Bring) -> None:
@@ -69,7 +69,7 @@ class ProposedChange:
         self._stored: Final = stored
         self._bring: Final = bring
 
-    async def compiled(self, message: ChangeGraph) -> Compiled:
+    async def compiled(self, message: ChangeGraph) -> CompiledChange:
         """The change that a client asks for, compiled by all executors that it concerns.
 
         Raises RefusedChangeError, CodeMissingError, UnavailableError, and what writing raises.
@@ -86,8 +86,8 @@ class ProposedChange:
         error."""
         self._owner.context.pipe_to_self(
             self._made(message),
-            lambda made: Call(partial(tell, None, made)),
-            lambda error: Call(partial(tell, error, None)),
+            lambda made: RunAction(partial(tell, None, made)),
+            lambda error: RunAction(partial(tell, error, None)),
         )
 
     async def _made(self, message: ChangeGraph) -> GraphVersion:
@@ -127,7 +127,7 @@ class ProposedChange:
             raise UnavailableError("no fragment of the application runs now", remedy="try again")
         return min(running)
 
-    async def _checked(self, request: CheckVersion) -> Compiled:
+    async def _checked(self, request: CheckVersion) -> CompiledChange:
         last = self._running()
         first, asked = await self._ask(last, request), {last}
         while (missing := self._missing(first, asked)) is not None:
@@ -140,8 +140,8 @@ class ProposedChange:
         change = await self._owner.context.blocking(self._stored.proposed, request.id)
         if (change.number, tuple(sorted(change.touched))) != (first.number, first.touched):
             raise UnavailableError("the application has changed meanwhile", remedy="try again")
-        shown = Shown(first.outputs, first.rules)
-        return Compiled(
+        shown = VersionStatus(first.outputs, first.rules)
+        return CompiledChange(
             request.id, request.made_how, request.against, change, shown, request.options.at, first.sizes
         )
 
@@ -188,7 +188,7 @@ class ProposedChange:
         )
 
 
-class _Arriving:
+class _IncomingArchive:
     """An archive in memory, as far as it has arrived."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ def bring_from_masters(owner: ApplicationMaster) -> Bring:
 
     async def bring(sha256: str) -> bytes:
         system: SystemView = owner.context.system
-        arriving, search = _Arriving(), LeaderSearch(system, owner.setup.masters)
+        arriving, search = _IncomingArchive(), LeaderSearch(system, owner.setup.masters)
         await search.round()
         await fetch(search, sha256, arriving, owner.context.blocking, timeout_ms=_FETCH_MS)
         return bytes(arriving.data)

@@ -69,7 +69,7 @@ class ConsoleRefusedError(UserError):
     code = "console-refused"
 
 
-class ConsoleLine:
+class ConsoleConnection:
     """Asks the console of `client.console` in `config`; raises ConfigError for an invalid address."""
 
     def __init__(self, config: Config) -> None:

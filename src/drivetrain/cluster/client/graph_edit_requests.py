@@ -20,7 +20,7 @@ from drivetrain.code.archive import Archive, pack
 
 
 @dataclass(frozen=True)
-class EditOfGraph:
+class GraphEditRequest:
     """An edit, and the file with its function; `function` is its name if that is not the edit's name."""
 
     edit: GraphEdit
@@ -37,7 +37,7 @@ class EditOfGraph:
 
 def attach_edit(
     file: str, to: str, *, directory: Path | None = None, archives: Sequence[Path] = ()
-) -> EditOfGraph:
+) -> GraphEditRequest:
     """Add what the function `attach` in `file` ("file.py" or "file.py:name") makes, after processor `to`.
 
     `directory` and `archives` are as for `code.archive.pack`. Raises ApplicationFileError and ArchiveError.
@@ -47,24 +47,24 @@ def attach_edit(
 
 def replace_edit(
     file: str, processor: str, *, directory: Path | None = None, archives: Sequence[Path] = ()
-) -> EditOfGraph:
+) -> GraphEditRequest:
     """Put what the function `replace` in `file` returns in place of a processor; see `attach_edit`."""
     return _with_function(GraphEdit("replace", processor), file, directory, archives)
 
 
-def remove_edit(processor: str) -> EditOfGraph:
+def remove_edit(processor: str) -> GraphEditRequest:
     """Remove a processor, and everything that reads from it."""
-    return EditOfGraph(GraphEdit("remove", processor))
+    return GraphEditRequest(GraphEdit("remove", processor))
 
 
-def unsubscribe_edit(reader: str) -> EditOfGraph:
+def unsubscribe_edit(reader: str) -> GraphEditRequest:
     """End the subscriptions of READER, an application by name or id, or of READER/SOURCE."""
-    return EditOfGraph(GraphEdit("unsubscribe", reader))
+    return GraphEditRequest(GraphEdit("unsubscribe", reader))
 
 
 def _with_function(
     edit: GraphEdit, target: str, directory: Path | None, archives: Sequence[Path]
-) -> EditOfGraph:
+) -> GraphEditRequest:
     load_function(target, edit.how)
     file, function = split_target(target)
-    return EditOfGraph(edit, pack(file, archives, directory=directory), function)
+    return GraphEditRequest(edit, pack(file, archives, directory=directory), function)

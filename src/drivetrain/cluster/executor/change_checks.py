@@ -18,12 +18,12 @@ from drivetrain.spark.run.scaling_checks import checked_scaling, named_fragment
 
 if TYPE_CHECKING:
     from drivetrain.actor import Message
-    from drivetrain.cluster.executor.spark_work import Work
+    from drivetrain.cluster.executor.spark_work import SparkWork
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
 def checked(
-    work: Work, message: CheckVersion | CheckScaling, drivers: Mapping[str, FragmentDriver]
+    work: SparkWork, message: CheckVersion | CheckScaling, drivers: Mapping[str, FragmentDriver]
 ) -> Message:
     """The answer to a request; `drivers` drive the fragments that run here. Raises the refusal."""
     if isinstance(message, CheckVersion):
@@ -40,7 +40,7 @@ def checked(
 
 
 def _checked_version(
-    work: Work, message: CheckVersion, drivers: Mapping[str, FragmentDriver]
+    work: SparkWork, message: CheckVersion, drivers: Mapping[str, FragmentDriver]
 ) -> VersionChecked:
     """Compile a proposed version for the fragments that `drivers` drive, and check it.
 

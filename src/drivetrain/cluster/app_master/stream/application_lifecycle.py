@@ -24,19 +24,19 @@ from collections.abc import Callable
 from typing import Final
 
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
-from drivetrain.cluster.app_master.app_master_messages import Answered
+from drivetrain.cluster.app_master.app_master_messages import AskOutcome
 from drivetrain.cluster.app_master.stream.application_requests import ApplicationRequests
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
 from drivetrain.cluster.app_master.stream.running_job import RunningJob
-from drivetrain.cluster.app_master.stream.stream_progress import Shown
+from drivetrain.cluster.app_master.stream.stream_progress import VersionStatus
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.executing import (
     Conclude,
     Concluded,
     Prepare,
     Prepared,
+    PrepareDeferred,
     PrepareFailed,
-    PrepareWaits,
 )
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config.catalog import application as keys
@@ -54,7 +54,7 @@ PATIENCE_MS: Final = 10_000
 """How long a prepared application waits for more executors before it starts with those it has."""
 
 
-class Duties:
+class ApplicationLifecycle:
     """The duties for the job `running` of the application master `owner`.
 
     `is_known` returns whether the fragments of the version in force are known, `is_changing` whether a
@@ -140,7 +140,7 @@ class Duties:
         self.requests.conclude(ready[0], message)
         owner.changed()
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: AskOutcome) -> None:
         """Handle an executor's answer to `Prepare` or `Conclude`, or its absence."""
         owner, running = self._owner, self._running
         request = self.requests.answered(answer)
@@ -148,13 +148,13 @@ class Duties:
             return
         owner.changed()
         match answer.answer:
-            case PrepareWaits():
+            case PrepareDeferred():
                 self._is_waiting = True
                 owner.wake(AGAIN, 0, AGAIN_MS)
             case Prepared() as prepared:
-                running.progress.shown = Shown(prepared.outputs, prepared.rules)
+                running.progress.shown = VersionStatus(prepared.outputs, prepared.rules)
                 before = prepared.before
-                running.progress.shown_before = None if before is None else Shown(*before)
+                running.progress.shown_before = None if before is None else VersionStatus(*before)
                 for notice in prepared.notices:
                     owner.note(ErrorView("notice", notice))
                 if prepared.finished:

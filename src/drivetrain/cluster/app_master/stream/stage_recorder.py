@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from drivetrain.core.change.change_stages import ChangeStage
 
 
-class KeptStages:
+class StageRecorder:
     """The stages of the changes of the application of `owner`, written in a thread, one write at a time."""
 
     def __init__(self, owner: ApplicationMaster, stored: StoredVersions) -> None:

@@ -41,7 +41,7 @@ ATTEMPT_MS: Final = 4_000
 _PAUSE_S: Final = 0.2
 
 
-class LeaderLine:
+class LeaderConnection:
     """The line to the leader: `masters` are all of them as HOST:PORT."""
 
     def __init__(self, system: ActorSystem, masters: Sequence[str], timeout_ms: int) -> None:

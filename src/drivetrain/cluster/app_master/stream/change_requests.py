@@ -1,6 +1,6 @@
 """Changes of an application that clients ask for, until they are recorded or refused.
 
-Design: a change is compiled (`proposed_change`); one at an event time then pauses the fragments that it
+Design: a change is compiled (`change_compiler`); one at an event time then pauses the fragments that it
 concerns (`paused_change`). Only one change at a time gets that far; another is refused by name.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.cluster.app_master.app_master_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import RunAction
 
 if TYPE_CHECKING:
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
-    from drivetrain.cluster.app_master.stream.change_answers import Asker
+    from drivetrain.cluster.app_master.stream.change_answers import ChangeRequester
+    from drivetrain.cluster.app_master.stream.change_compiler import ChangeCompiler
     from drivetrain.cluster.app_master.stream.paused_change import PausedChange
-    from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange
-    from drivetrain.cluster.app_master.stream.stored_versions import Compiled
+    from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange
     from drivetrain.cluster.messages.changing import ChangeGraph
 
 
-class AskedChanges:
+class ChangeRequests:
     """Has changes compiled by `proposed`, and their fragments paused by `pause`.
 
     `refusal` is why no change can begin (None), or why this one cannot be recorded; `refuse` answers a
@@ -33,11 +33,11 @@ class AskedChanges:
     def __init__(
         self,
         owner: ApplicationMaster,
-        proposed: ProposedChange,
+        proposed: ChangeCompiler,
         pause: PausedChange,
-        refusal: Callable[[Compiled | None], Exception | None],
-        refuse: Callable[[Asker, Exception], None],
-        record: Callable[[Compiled, Asker], None],
+        refusal: Callable[[CompiledChange | None], Exception | None],
+        refuse: Callable[[ChangeRequester, Exception], None],
+        record: Callable[[CompiledChange, ChangeRequester], None],
     ) -> None:
         self._owner: Final = owner
         self._proposed: Final = proposed
@@ -48,16 +48,16 @@ class AskedChanges:
         self.is_compiling = False
         """Whether a change is being compiled, or its fragments pause."""
 
-    def compile(self, message: ChangeGraph, asker: Asker) -> None:
+    def compile(self, message: ChangeGraph, asker: ChangeRequester) -> None:
         """Compile a change that can begin, and record it, or answer why not."""
         self.is_compiling = True
         self._owner.context.pipe_to_self(
             self._proposed.compiled(message),
-            lambda compiled: Call(partial(self._compiled, compiled, asker)),
-            lambda error: Call(partial(self._given_up, asker, error)),
+            lambda compiled: RunAction(partial(self._compiled, compiled, asker)),
+            lambda error: RunAction(partial(self._given_up, asker, error)),
         )
 
-    def _compiled(self, compiled: Compiled, asker: Asker) -> None:
+    def _compiled(self, compiled: CompiledChange, asker: ChangeRequester) -> None:
         self.is_compiling = False
         error = self._refusal(compiled)
         if error is not None:
@@ -68,7 +68,7 @@ class AskedChanges:
             self.is_compiling = True
             self.pause.begin(compiled, partial(self._paused, asker), partial(self._given_up, asker))
 
-    def _paused(self, asker: Asker, compiled: Compiled) -> None:
+    def _paused(self, asker: ChangeRequester, compiled: CompiledChange) -> None:
         """The fragments stand, and the time is known."""
         self.is_compiling = False
         error = self._refusal(compiled)
@@ -87,6 +87,6 @@ class AskedChanges:
         self.is_compiling = self.pause.is_under_way
         self.pause.end(error)
 
-    def _given_up(self, asker: Asker, error: Exception) -> None:
+    def _given_up(self, asker: ChangeRequester, error: Exception) -> None:
         self.is_compiling = False
         self._refuse(asker, error)
