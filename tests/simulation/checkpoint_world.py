@@ -22,18 +22,18 @@ from drivetrain.core.checkpoint.barriers import (
     Publish,
     Refuse,
     Release,
+    ReportStateLost,
     Restore,
     Resume,
     RollBack,
     SnapshotFailed,
     SnapshotTaken,
     TakeSnapshot,
-    TellLost,
 )
 from drivetrain.core.checkpoint.coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
-    CheckpointWanted,
+    CheckpointRequested,
     Completed,
     Emit,
     Persist,
@@ -301,7 +301,7 @@ class World:
 
     def want_checkpoint(self) -> None:
         """Request a checkpoint, as a savepoint does."""
-        self.at_coordinator(CheckpointWanted())
+        self.at_coordinator(CheckpointRequested())
 
 
 class Shell:
@@ -471,7 +471,7 @@ class Shell:
                 world.send(COORDINATOR, ack)
             case Refuse(_, reason):
                 world.send(COORDINATOR, ActionFailed(self.name, reason))
-            case TellLost(life):
+            case ReportStateLost(life):
                 world.send(COORDINATOR, StateLost(self.name, life, "it was deleted"))
 
     def publish(self, txid: int, snapshot: Snapshot | None) -> None:

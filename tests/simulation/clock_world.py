@@ -7,28 +7,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from drivetrain.core.clock.clock_service import (
+    AnnounceClock,
     ClockedFragment,
     ClockPersisted,
+    ClockRequested,
     ClockService,
-    ClockWanted,
     Event,
     FragmentReported,
     FragmentRestarted,
     FragmentsChanged,
     PersistClock,
-    TellClock,
     TimePassed,
 )
 from drivetrain.core.clock.source_clocks import SourceClocks
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.flow.flow import (
     Ack,
-    Acknowledge,
     AckRequest,
     ReceiverEffect,
-    Request,
+    SendAck,
+    SendAckRequest,
     SenderEffect,
-    Sent,
+    SentEntry,
     Window,
 )
 from drivetrain.core.flow.flow_receiver import FlowReceiver
@@ -63,9 +63,9 @@ class Channel:
     sender: FlowSender | None = None
     receiver: FlowReceiver | None = None
 
-    def sent(self, number: int) -> Sent:
+    def sent(self, number: int) -> SentEntry:
         rows = len(self.log[number].messages)
-        return Sent(number, rows, rows * 10, number * 31 + rows)
+        return SentEntry(number, rows, rows * 10, number * 31 + rows)
 
 
 @dataclass
@@ -142,7 +142,7 @@ class World:
                 fragments = tuple(ClockedFragment(id, tuple(ups)) for id, ups in self.graph.items())
                 self.step(service, FragmentsChanged(fragments))
                 for wanted_ms in self.waits:
-                    self.step(service, ClockWanted(wanted_ms))
+                    self.step(service, ClockRequested(wanted_ms))
                 while self.service is service and not self.has_finished:
                     await self.simulation.sleep(0.1)
                     self.step(service, TimePassed())
@@ -169,7 +169,7 @@ class World:
                 self.disk_ms = effect.clock_ms
                 self.may_die()
                 self.step(service, ClockPersisted(effect.clock_ms))
-            elif isinstance(effect, TellClock):
+            elif isinstance(effect, AnnounceClock):
                 self.tell(effect.clock_ms)
 
     def tell(self, clock_ms: int) -> None:
@@ -344,7 +344,7 @@ class Attempt:
 
     def _sent(self, channel: Channel, effects: list[SenderEffect]) -> None:
         for effect in effects:
-            assert isinstance(effect, Request), f"nothing was lost: {effect}"
+            assert isinstance(effect, SendAckRequest), f"nothing was lost: {effect}"
             request = effect.request
             self.world.send(lambda request=request: self._request(channel, request))
 
@@ -356,7 +356,7 @@ class Attempt:
 
     def _received(self, channel: Channel, effects: list[ReceiverEffect]) -> None:
         for effect in effects:
-            assert isinstance(effect, Acknowledge), f"nothing was lost: {effect}"
+            assert isinstance(effect, SendAck), f"nothing was lost: {effect}"
             ack = effect.ack
             self.world.send(lambda ack=ack: self._acknowledge(channel, ack))
 

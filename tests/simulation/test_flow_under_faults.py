@@ -11,15 +11,15 @@ from typing import TypeAlias
 
 from drivetrain.core.flow.flow import (
     Ack,
-    Acknowledge,
     AckRequest,
     Life,
     Loss,
     ReceiverEffect,
     ReportLoss,
-    Request,
+    SendAck,
+    SendAckRequest,
     SenderEffect,
-    Sent,
+    SentEntry,
     Window,
 )
 from drivetrain.core.flow.flow_receiver import FlowReceiver
@@ -43,7 +43,7 @@ class World:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.random = simulation.random
-        self.log: list[Sent] = []
+        self.log: list[SentEntry] = []
         self.hidden: set[int] = set()  # entries that were deleted or changed behind everybody's back
         self.recorded = 0  # the position on disk, for trimming and for a producer that starts again
         self.committed = 0
@@ -73,12 +73,12 @@ class World:
             if self.random.random() >= self.word_loss:
                 self.simulation.loop.call_later(self.random.uniform(0.001, 0.8), deliver, word)
 
-    def seen(self, number: int) -> Sent | None:
+    def seen(self, number: int) -> SentEntry | None:
         """The entry as whoever reads the log sees it."""
         if number >= len(self.log):
             return None
         if number in self.hidden:
-            return None if number % 2 else Sent(number, self.log[number].rows, 0, 999)
+            return None if number % 2 else SentEntry(number, self.log[number].rows, 0, 999)
         return self.log[number]
 
     def report(self, loss: Loss) -> None:
@@ -140,7 +140,7 @@ class Producer:
             # What ends a log is no barrier, and nobody looks for a barrier that nothing follows.
             is_barrier = len(world.log) < BATCHES - 1 and world.random.random() < 0.1
             rows = 0 if is_barrier else rows
-            entry = Sent(len(world.log), rows, rows * 100, len(world.log) * 31 + rows, is_barrier)
+            entry = SentEntry(len(world.log), rows, rows * 100, len(world.log) * 31 + rows, is_barrier)
             world.log.append(entry)
             if world.random.random() < 0.05:
                 world.hidden.add(entry.number)
@@ -155,7 +155,7 @@ class Producer:
 
     def perform(self, effects: list[SenderEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Request):
+            if isinstance(effect, SendAckRequest):
                 self.world.send(effect.request, self.deliver)
             else:
                 self.world.report(effect.loss)
@@ -217,7 +217,7 @@ class Subscriber:
 
     def perform(self, effects: list[ReceiverEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Acknowledge):
+            if isinstance(effect, SendAck):
                 self.world.send(effect.ack, self.deliver)
             else:
                 assert isinstance(effect, ReportLoss)

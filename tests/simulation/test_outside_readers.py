@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain.core.channel.channel_log import Segment
-from drivetrain.core.channel.outside_room import OutsidePolicy, OutsideRoom
+from drivetrain.core.channel.outside_quota import OutsidePolicy, OutsideQuota
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.runtime.channel.outside_reader import OutsideReader
 from drivetrain.runtime.channel.store import ChannelStore
@@ -32,7 +32,7 @@ class Producer:
         self.world = world
         self.store = ChannelStore(world.uri, fragment="shop", durable=False)
         self.reader = OutsideReader(self.store)
-        self.room = OutsideRoom(world.policy, self.store.start())
+        self.room = OutsideQuota(world.policy, self.store.start())
         self.reader.count()
 
     def step(self) -> None:

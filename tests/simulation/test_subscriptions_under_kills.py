@@ -22,7 +22,7 @@ from drivetrain.api.graph import Graph
 from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
-from drivetrain.core.change import wanted_subscriptions as desk
+from drivetrain.core.change import subscription_requests as desk
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.subscriptions import with_subscription, without_subscriptions
 from drivetrain.core.plan.planner import plan
@@ -69,7 +69,7 @@ class Shop:
         me = Preparer("app-1", self.epoch, f"am#{self.epoch}")
         self.rundir.preparation.note(me, {})
         self.former, self.stored = getattr(self, "stored", None), StoredSubscriptions(self.rundir, me)
-        self.desk = desk.SubscriptionDesk()
+        self.desk = desk.SubscriptionRequestQueue()
         self.asked: desk.WantedSubscription | None = None
 
     def step(self) -> None:
@@ -87,11 +87,11 @@ class Shop:
         seen = self.stored.look()
         for effect in self.desk.step(seen):
             match effect:
-                case desk.Change(wanted):
+                case desk.RequestChange(wanted):
                     self.asked = wanted
-                case desk.Forget(wanted):
+                case desk.DropRequest(wanted):
                     self.stored.forget(wanted)
-                case desk.TellRefused(wanted):
+                case desk.ReportRefusal(wanted):
                     raise AssertionError(f"{wanted} was not asked for")
         self.desk.check(seen.wanted)
 
@@ -102,11 +102,11 @@ class Shop:
             return
         chance, of = self.world.random.random(), wanted.of
         if chance < 0.2:
-            self.desk.step(desk.Refused(for_good=False))
+            self.desk.step(desk.ChangeRefused(for_good=False))
             return
         if of.stream not in self.graph.nodes and not wanted.ends:
-            for effect in self.desk.step(desk.Refused(for_good=True)):
-                assert isinstance(effect, desk.TellRefused)
+            for effect in self.desk.step(desk.ChangeRefused(for_good=True)):
+                assert isinstance(effect, desk.ReportRefusal)
                 self.stored.refuse(effect.wanted, UserError("the application has no such stream"))
             return
         if not wanted.ends:
@@ -122,7 +122,7 @@ class Shop:
         if chance < 0.3:
             self.start()  # it dies before it learns that the version is recorded
         else:
-            self.desk.step(desk.Changed())
+            self.desk.step(desk.ChangeApplied())
 
     def batch(self) -> None:
         """The fragment has taken up the version in force: its channels begin, and get an entry."""

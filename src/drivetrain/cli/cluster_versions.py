@@ -16,7 +16,7 @@ from drivetrain.config import Config
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.scaling_state import Scaled
+from drivetrain.core.change.scaling_state import CompletedScaling
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UnavailableError
@@ -122,7 +122,7 @@ def rolled_back_in_cluster(
     return change, _compared(app_id, history, history.versions[wanted].record, options), old.follows
 
 
-def known_in_cluster(client: BlockingClient, app: str) -> tuple[list[KnownVersion], list[Scaled]]:
+def known_in_cluster(client: BlockingClient, app: str) -> tuple[list[KnownVersion], list[CompletedScaling]]:
     """The versions of an application, the oldest first, and the scalings of its fragments."""
     history = client.versions(app)
     stored = {number: (found.record, found.ending) for number, found in history.versions.items()}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from drivetrain.code.application_file import load_application, load_same
 from drivetrain.config import Config
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
-from drivetrain.core.change.difference import Change, Difference, Fate, difference
+from drivetrain.core.change.difference import Change, ChangeKind, Difference, difference
 from drivetrain.core.change.dropped_states import require_states
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.message_history import read_again, require_histories
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
 STYLES: Final = {
-    Fate.KEPT: "dim",
-    Fate.SWAPPED: "yellow",
-    Fate.STARTED: "green",
-    Fate.RESTARTED: "yellow",
-    Fate.DROPPED: "bold yellow",
-    Fate.STOPPED: "magenta",
-    Fate.DRAINED: "magenta",
-    Fate.AFTER_STOP: "bold yellow",
-    Fate.REFUSED: "bold red",
+    ChangeKind.KEPT: "dim",
+    ChangeKind.SWAPPED: "yellow",
+    ChangeKind.STARTED: "green",
+    ChangeKind.RESTARTED: "yellow",
+    ChangeKind.DROPPED: "bold yellow",
+    ChangeKind.STOPPED: "magenta",
+    ChangeKind.DRAINED: "magenta",
+    ChangeKind.AFTER_STOP: "bold yellow",
+    ChangeKind.REFUSED: "bold red",
 }
 
 
@@ -185,7 +185,7 @@ def show_comparison(compared: Comparison, console: Console) -> None:
     if found.is_empty:
         console.print("nothing changes")
         return
-    kept = [change for change in found.changes if change.fate is Fate.KEPT]
+    kept = [change for change in found.changes if change.fate is ChangeKind.KEPT]
     table = Table()
     table.add_names("processor", "", "why", "before", "after")
     for change in found.changes:
@@ -236,6 +236,6 @@ def _verdict(found: Difference) -> str:
 
 def changed_in_short(found: Difference) -> str:
     """The differences in short: the number of processors by kind of change."""
-    counts = {fate: sum(change.fate is fate for change in found.changes) for fate in Fate}
-    parts = [f"{count} {fate}" for fate, count in counts.items() if count and fate is not Fate.KEPT]
+    counts = {fate: sum(change.fate is fate for change in found.changes) for fate in ChangeKind}
+    parts = [f"{count} {fate}" for fate, count in counts.items() if count and fate is not ChangeKind.KEPT]
     return ", ".join(parts) or "nothing"

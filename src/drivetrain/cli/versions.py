@@ -38,7 +38,7 @@ from drivetrain.cli.comparison import changed_in_short, in_force_of
 from drivetrain.cli.picture_file import PictureOption
 from drivetrain.core.change.change_stages import in_words
 from drivetrain.core.change.change_state import ChangeState
-from drivetrain.core.change.scaling_state import Scaled
+from drivetrain.core.change.scaling_state import CompletedScaling
 from drivetrain.core.figures import show_clock
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.known_versions import KnownVersion, Trial, known_versions
@@ -74,7 +74,7 @@ def versions_command(
         )
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))
-    scalings: list[Scaled] = []
+    scalings: list[CompletedScaling] = []
     coming: ChangeState | None = None
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from drivetrain.core.change.change_stages import ChangeStage, Reached
+from drivetrain.core.change.change_stages import ChangeStage, StageName
 from drivetrain.errors import DrivetrainError
 
 
@@ -46,7 +46,7 @@ class ChangeHistory:
         """Begin the history of a proposed change; if the body raises, restore the previous history."""
         before = self.stages, self._number
         self.stages, self._number = (), 0
-        self.reach(Reached.PROPOSED)
+        self.reach(StageName.PROPOSED)
         try:
             yield
         except BaseException:
@@ -56,7 +56,7 @@ class ChangeHistory:
     def recorded(self, number: int) -> None:
         """Record that the version of the change is in force."""
         self._number = number
-        self.reach(Reached.IN_FORCE)
+        self.reach(StageName.IN_FORCE)
 
     def resume(self, number: int) -> None:
         """Continue the history of a change that an earlier process began."""
@@ -65,13 +65,13 @@ class ChangeHistory:
         except DrivetrainError as error:
             self._notices.append(f"the history of version {number} begins anew: {error}")
         self._number = number
-        self._add(Reached.RESUMED, "")
+        self._add(StageName.RESUMED, "")
 
     def handed_over(self, number: int) -> None:
         """Record the end of a handover; another change, which was rolled back, may have come in between."""
         if number != self._number:
             self.resume(number)
-        self.reach(Reached.HANDED_OVER)
+        self.reach(StageName.HANDED_OVER)
 
     def reach(self, stage: str, fragment: str = "") -> None:
         """Record a stage when it is first reached."""

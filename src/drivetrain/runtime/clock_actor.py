@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.actor import Actor, ActorRef, Message
 from drivetrain.config.catalog import clock as keys
 from drivetrain.core.clock.clock_service import (
+    AnnounceClock,
     ClockedFragment,
+    ClockRequested,
     ClockService,
-    ClockWanted,
     Effect,
     Event,
     FragmentsChanged,
-    TellClock,
     TimePassed,
 )
 from drivetrain.core.waiting.waiting_operations import DelayedOperation
@@ -143,7 +143,7 @@ class ClockActor(Actor):
         effects = self.service.step(event, self._now_ms())
         for effect in effects:
             self._tell(effect)
-        if any(isinstance(effect, TellClock) for effect in effects):
+        if any(isinstance(effect, AnnounceClock) for effect in effects):
             self.context.system.purgatory.check_and_complete(self._key)
 
     def _wait(self, clock_ms: int, timeout_ms: int) -> None:
@@ -151,7 +151,7 @@ class ClockActor(Actor):
         if sender is None:
             return
         wait = _ClockWait(self.service, clock_ms, timeout_ms, sender, self.context.me)
-        self._step(ClockWanted(clock_ms))
+        self._step(ClockRequested(clock_ms))
         self.context.system.purgatory.try_complete_else_watch(wait, [self._key])
 
     def _now_ms(self) -> int:

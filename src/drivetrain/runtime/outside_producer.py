@@ -20,7 +20,7 @@ import msgspec
 
 from drivetrain.core.change.graph_version import SubscriptionRecord, subscription_id
 from drivetrain.core.change.live_change import Stage
-from drivetrain.core.change.wanted_subscriptions import WantedSubscription
+from drivetrain.core.change.subscription_requests import WantedSubscription
 from drivetrain.errors import UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.channel.beginning import ChannelBeginning

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.core.change.scaling_state import Scaled, ScalingState
+from drivetrain.core.change.scaling_state import CompletedScaling, ScalingState
 from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.graph_versions import user_name
 
@@ -38,15 +38,15 @@ class Scalings:
             if_full="make room: the scaling itself is done",
         )
 
-    def all(self) -> list[Scaled]:
+    def all(self) -> list[CompletedScaling]:
         """Those that are kept, the newest last; raises InputError when the file is damaged."""
         content = self._file.read()
         try:
-            return [] if content is None else msgspec.json.decode(content, type=list[Scaled])
+            return [] if content is None else msgspec.json.decode(content, type=list[CompletedScaling])
         except msgspec.MsgspecError as error:
             raise self._file.damaged(str(error)) from error
 
     def note(self, state: ScalingState) -> None:
         """Add one that is done; raises InputError, DiskFullError and OutputError."""
-        made = Scaled(time.time_ns() // 1_000_000, user_name(), state)
+        made = CompletedScaling(time.time_ns() // 1_000_000, user_name(), state)
         self._file.write(msgspec.json.encode([*self.all(), made][-_KEPT:]))

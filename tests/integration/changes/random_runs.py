@@ -21,7 +21,7 @@ from drivetrain.api.graph import Graph
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import Made, version_of
-from drivetrain.core.change.handover import At
+from drivetrain.core.change.handover import ChangeTime
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError, UserError
@@ -224,7 +224,7 @@ class DrawnRun:
                 return made
         return drawn_app(self.directory, drawn).graph()
 
-    def _ask(self, drawn: Drawn, graph: Graph, how: Made, at: At) -> Outcome | None:
+    def _ask(self, drawn: Drawn, graph: Graph, how: Made, at: ChangeTime) -> Outcome | None:
         """Ask for a change, and wait for its end; None when its time has passed. Raises DiedError."""
         stored, before = self.rundir.versions, self.rundir.versions.in_force()
         assert before is not None
@@ -252,7 +252,7 @@ class DrawnRun:
     def _update_at_a_time(self) -> None:
         drawn = next_of(self.now, self.code, self.random, timed=True)
         sizes = [which + 1 for which in drawn.windows if drawn.after != self.now.after]
-        at: At = "next-window"
+        at: ChangeTime = "next-window"
         if not sizes or self.random.random() < 0.6:
             step = max(sizes, default=0) * HOUR_MS or 1
             later_ms = self.random.choice((1, APART_MS, APART_MS // 2, HOUR_MS, 3 * HOUR_MS, 5 * HOUR_MS))

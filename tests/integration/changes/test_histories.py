@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from drivetrain import start
 from drivetrain.cli.main import app
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.change_stages import Reached
+from drivetrain.core.change.change_stages import StageName
 from drivetrain.core.change.change_state import RolledBackError
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.crash_points import CrashPoint
@@ -80,7 +80,7 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
     assert shown(drive) == wanted
     assert result.version == 2
     stages = {stage.stage for stage in of_state(drive).versions.stages(2)}
-    assert Reached.HISTORY_READ in stages
+    assert StageName.HISTORY_READ in stages
     assert not (of_state(drive).home / "former-messages").exists()
 
 

@@ -48,7 +48,7 @@ from drivetrain.config.references import ScrubbingFormatter
 from drivetrain.connectors.in_process.plain_sinks import show_batch
 from drivetrain.console.answers import states as console_states
 from drivetrain.core.change.change_stages import ChangeStage
-from drivetrain.core.change.difference import Change, Difference, Fate
+from drivetrain.core.change.difference import Change, ChangeKind, Difference
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.change.version_comparison import ComparedProcessor, Mark, VersionComparison
@@ -214,7 +214,7 @@ def show_plan(text: str, console: Console) -> None:
 
 
 def changed(text: str) -> Difference:
-    return Difference(tuple(Change(text, fate, text, text, f"{text}2") for fate in Fate))
+    return Difference(tuple(Change(text, fate, text, text, f"{text}2") for fate in ChangeKind))
 
 
 def show_compared(text: str, console: Console) -> None:

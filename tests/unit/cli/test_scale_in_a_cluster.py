@@ -14,7 +14,7 @@ from drivetrain.cluster.messages.changing import ChangeStatus, ScaleFragment, Ve
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState
-from drivetrain.core.change.scaling_state import PlannedScaling, Scaled, ScalingState
+from drivetrain.core.change.scaling_state import CompletedScaling, PlannedScaling, ScalingState
 from drivetrain.errors import UnavailableError, UserError
 
 __all__ = ["shop"]
@@ -49,7 +49,7 @@ def test_the_plan_is_shown_and_the_end_is_waited_for(shop: Shop, command: Callab
 
 
 def test_versions_lists_what_was_scaled(shop: Shop, command: Callable[..., Result]) -> None:
-    shop.app_master.tell(Versions(scalings=(Scaled(1_700_000_000_000, "ada", DONE),)))
+    shop.app_master.tell(Versions(scalings=(CompletedScaling(1_700_000_000_000, "ada", DONE),)))
     shown = command("versions", "shop", "--masters", shop.cluster.masters)
     assert "by ada: fragment orders has 8 state partitions, before 2" in shown.stdout, shown.output
 

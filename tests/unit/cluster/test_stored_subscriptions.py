@@ -10,7 +10,7 @@ from test_stored_scalings import ME, NEXT, failing
 from drivetrain import Application, sinks, sources
 from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
 from drivetrain.core.change.graph_version import SubscriptionRecord, version_of
-from drivetrain.core.change.wanted_subscriptions import WantedSubscription
+from drivetrain.core.change.subscription_requests import WantedSubscription
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock

@@ -21,13 +21,13 @@ from drivetrain.core.checkpoint.barriers import (
     Publish,
     Refuse,
     Release,
+    ReportStateLost,
     Restore,
     Resume,
     RollBack,
     SnapshotFailed,
     SnapshotTaken,
     TakeSnapshot,
-    TellLost,
 )
 from drivetrain.core.checkpoint.transaction import (
     COORDINATOR,
@@ -230,7 +230,7 @@ def test_a_fragment_that_never_began_begins_at_the_record_or_at_the_beginning() 
 def test_a_lost_state_is_told_and_goes_back_only_with_everybody_else() -> None:
     assert not Participant("f", "xy", life=1, lost=True).may_run
     core = Participant("f", "xy", life=1, lost=True)
-    assert arrive(core, command(Action.INITSTATE, 0)) == [TellLost(1)]
+    assert arrive(core, command(Action.INITSTATE, 0)) == [ReportStateLost(1)]
     assert not core.is_initialised
     init = command(Action.INITSTATE, 0, life=2)
     assert arrive(core, init) == [Restore(init, SNAPSHOT), Forward(init), Release(1), ack(init)]

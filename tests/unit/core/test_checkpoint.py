@@ -13,7 +13,7 @@ from drivetrain.core.checkpoint.checkpoint_figures import KEPT_FAILURES
 from drivetrain.core.checkpoint.coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
-    CheckpointWanted,
+    CheckpointRequested,
     Completed,
     Emit,
     ParticipantsChanged,
@@ -260,7 +260,7 @@ def test_who_wants_a_checkpoint_gets_it_at_once() -> None:
     driven = recovered()
     driven.ack_all()
     driven.ack_all()
-    driven.step(CheckpointWanted())
+    driven.step(CheckpointRequested())
     (prepare,) = driven.step(TimePassed(), 1)
     assert prepare.txid == 1
 

@@ -10,18 +10,18 @@ from drivetrain.core.clock.clock_service import (
     DATA,
     START,
     WORK,
+    AnnounceClock,
+    AnnounceStalls,
     ClockedFragment,
     ClockPersisted,
+    ClockRequested,
     ClockService,
-    ClockWanted,
     Effect,
     FragmentReported,
     FragmentRestarted,
     FragmentsChanged,
     PersistClock,
     Stall,
-    TellClock,
-    TellStalls,
     TimePassed,
 )
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
@@ -52,7 +52,7 @@ def test_it_is_the_smallest_of_all_and_told_once_it_is_persisted() -> None:
     assert report(made, "b", 20, 2) == []
     assert report(made, "c", 10, 3) == [PersistClock(10)]
     assert made.clock_ms is None
-    assert made.step(ClockPersisted(10), 4) == [TellClock(10)]
+    assert made.step(ClockPersisted(10), 4) == [AnnounceClock(10)]
     assert made.clock_ms == 10
 
 
@@ -64,7 +64,7 @@ def test_a_persisted_clock_that_it_did_not_ask_for_is_not_told(clock_ms: int) ->
     assert all_at(made, 10, 1)[-1] == PersistClock(10)
     assert made.step(ClockPersisted(clock_ms), 2) == []
     assert made.clock_ms is None
-    assert made.step(ClockPersisted(10), 3) == [TellClock(10)]
+    assert made.step(ClockPersisted(10), 3) == [AnnounceClock(10)]
     made.check()
 
 
@@ -81,11 +81,11 @@ def test_who_waits_for_what_has_been_reached_does_not_wait_for_the_interval() ->
     made = service()
     all_at(made, 10, 0)
     made.step(ClockPersisted(10), 0)
-    assert made.step(ClockWanted(20), 1) == []
+    assert made.step(ClockRequested(20), 1) == []
     assert all_at(made, 19, 2) == []
     assert all_at(made, 25, 3) == [PersistClock(25)]
     assert made.step(TimePassed(), 4) == [], "it is under way"
-    assert made.step(ClockPersisted(25), 5) == [TellClock(25)]
+    assert made.step(ClockPersisted(25), 5) == [AnnounceClock(25)]
     assert all_at(made, 30, 6) == []
 
 
@@ -171,13 +171,13 @@ def test_stalling_fragments_are_named_in_order_with_whom_they_wait_for() -> None
         Stall("b", 50, 60_000, "fragment a"),
         Stall("c", 50, 60_000, "fragment b"),
     )
-    assert TellStalls(expected) in effects
+    assert AnnounceStalls(expected) in effects
     assert made.stalls(61_000) == expected
     report(made, "a", 51, 61_500)
     assert [(s.fragment, s.waiting_for) for s in made.stalls(61_500)] == [("b", WORK), ("c", "fragment b")]
     for id in "bc":
         report(made, id, 51, 61_600)
-    assert TellStalls(()) in made.step(TimePassed(), 61_700)
+    assert AnnounceStalls(()) in made.step(TimePassed(), 61_700)
 
 
 def test_a_restart_and_what_was_reported_are_named_as_the_reason() -> None:

@@ -18,8 +18,8 @@ from drivetrain.api.graph_edits import replaced
 from drivetrain.api.operations import EventTime, JoinStream, Operation
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import (
+    ChangeKind,
     Difference,
-    Fate,
     difference,
     live_change,
     touched,
@@ -47,7 +47,7 @@ def shop(*more: Node, counted: Operation | None = None, through: Operation | Non
     )
 
 
-def fates(found: Difference) -> dict[str, Fate]:
+def fates(found: Difference) -> dict[str, ChangeKind]:
     return {change.id: change.fate for change in found.changes}
 
 
@@ -59,20 +59,20 @@ def test_the_same_graph_keeps_everything() -> None:
 
 def test_a_branch_may_be_new_and_another_one_gone() -> None:
     found = difference(version(shop()), version(shop(node("more", write(), "counted"))))
-    assert fates(found)["more"] is Fate.STARTED
+    assert fates(found)["more"] is ChangeKind.STARTED
     assert not found.refused
     back = difference(version(shop(node("more", write(), "counted"))), version(shop()))
-    assert fates(back)["more"] is Fate.STOPPED
+    assert fates(back)["more"] is ChangeKind.STOPPED
     assert not back.refused
     assert back.changes[-1].after is None
 
 
 def test_a_branch_is_swapped_for_its_kind_its_arguments_its_code_or_its_input() -> None:
-    assert fates(difference(version(shop()), version(shop(through=filter_()))))["shown"] is Fate.SWAPPED
+    assert fates(difference(version(shop()), version(shop(through=filter_()))))["shown"] is ChangeKind.SWAPPED
     coded = version_of(plan(shop()), lambda operation: kind_of(operation) + "!")
     by_code = difference(version(shop()), coded)
-    assert {id for id, fate in fates(by_code).items() if fate is Fate.SWAPPED} == {"shown", "out"}
-    assert {id for id, fate in fates(by_code).items() if fate is Fate.RESTARTED} == {"read", "counted"}
+    assert {id for id, fate in fates(by_code).items() if fate is ChangeKind.SWAPPED} == {"shown", "out"}
+    assert {id for id, fate in fates(by_code).items() if fate is ChangeKind.RESTARTED} == {"read", "counted"}
     assert not by_code.refused
     assert "its state stays" in next(c.why for c in by_code.changes if c.id == "counted")
     elsewhere = shop(node("more", write(), "shown"))
@@ -97,9 +97,9 @@ def test_a_new_query_starts_while_the_application_runs_and_one_that_is_gone_drai
         "again": "again",
         "end": "again",
     }
-    assert {change.fate for change in found.while_it_runs} == {Fate.STARTED}
+    assert {change.fate for change in found.while_it_runs} == {ChangeKind.STARTED}
     back = difference(new, old)
-    assert {change.id for change in back.changes if change.fate is Fate.DRAINED} == {"again", "end"}
+    assert {change.id for change in back.changes if change.fate is ChangeKind.DRAINED} == {"again", "end"}
     assert not found.refused
     assert not back.refused
     assert touched(old, new) == {"counted"}, "its producer gets a channel, though none of its code differs"
@@ -115,15 +115,15 @@ def test_other_keys_or_windows_under_another_name_drain_the_old_fragment_and_sta
 
     found = difference(counting("daily", "1 d"), counting("weekly", "7 d"))
     assert not found.refused
-    assert fates(found) | {"read": Fate.KEPT} == {
-        "read": Fate.KEPT,
-        "counted": Fate.KEPT,
-        "shown": Fate.KEPT,
-        "out": Fate.KEPT,
-        "weekly": Fate.STARTED,
-        "weekly_out": Fate.STARTED,
-        "daily": Fate.DRAINED,
-        "daily_out": Fate.DRAINED,
+    assert fates(found) | {"read": ChangeKind.KEPT} == {
+        "read": ChangeKind.KEPT,
+        "counted": ChangeKind.KEPT,
+        "shown": ChangeKind.KEPT,
+        "out": ChangeKind.KEPT,
+        "weekly": ChangeKind.STARTED,
+        "weekly_out": ChangeKind.STARTED,
+        "daily": ChangeKind.DRAINED,
+        "daily_out": ChangeKind.DRAINED,
     }
     assert [c.id for c in difference(counting("daily", "1 d"), counting("daily", "7 d")).refused] == ["daily"]
 
@@ -178,7 +178,7 @@ def test_one_changed_processor_is_the_only_one_that_is_not_kept(given: Graph, da
     new = version_of(planned, lambda other: "new" if other is operation else kind_of(other))
     same = {id for id, n in planned.graph.nodes.items() if n.operation is operation}
     found = difference(version(given), new)
-    assert {c.id for c in found.changes if c.fate is not Fate.KEPT} == same
+    assert {c.id for c in found.changes if c.fate is not ChangeKind.KEPT} == same
 
 
 @given(graphs())
@@ -215,7 +215,7 @@ def test_code_of_a_trunk_and_of_a_table_that_it_reads_restarts_the_query() -> No
         return msgspec.structs.replace(made, processors={**made.processors, id: changed})
 
     of_state = difference(version(shop()), by("counted"))
-    assert fates(of_state)["counted"] is Fate.RESTARTED
+    assert fates(of_state)["counted"] is ChangeKind.RESTARTED
     assert "its state stays" in next(change.why for change in of_state.changes if change.id == "counted")
     assert live_change(version(shop()), by("counted")).restarts == ("counted",)
     assert live_change(version(shop()), by("shown")).restarts == ()
@@ -235,13 +235,13 @@ def test_stateless_processors_before_a_state_come_and_go_and_the_query_restarts(
     more = node("clean", filter_(), "read")
     found = difference(counting(), counting(more))
     assert fates(found) == {
-        "read": Fate.KEPT,
-        "clean": Fate.RESTARTED,
-        "counted": Fate.RESTARTED,
-        "out": Fate.KEPT,
+        "read": ChangeKind.KEPT,
+        "clean": ChangeKind.RESTARTED,
+        "counted": ChangeKind.RESTARTED,
+        "out": ChangeKind.KEPT,
     }
     back = difference(counting(more), counting())
-    assert fates(back)["clean"] is Fate.STOPPED
+    assert fates(back)["clean"] is ChangeKind.STOPPED
     assert "the query of counted restarts" in next(c.why for c in back.changes if c.id == "clean")
     timed = node("clean", EventTime(col("value"), 0), "read")
     assert [change.id for change in difference(counting(), counting(timed)).refused] == ["clean"]
@@ -309,7 +309,7 @@ def test_states_of_a_keyed_task_fit_those_of_a_later_version_with_the_same_key()
 
     found = difference(keyed(First), keyed(Second))
     [change] = [change for change in found.changes if change.id == "counted"]
-    assert change.fate is Fate.AFTER_STOP
+    assert change.fate is ChangeKind.AFTER_STOP
     assert "the states of counted are migrated when it is run again" in change.why
     assert "a higher version of the Task" in difference(keyed(First), keyed(Other)).refused[0].why
     for old, new in [(First, Other), (Second, First), (Second, Reordered)]:
@@ -328,7 +328,7 @@ def test_the_interval_of_early_results_is_no_part_of_their_state() -> None:
 
     found = difference(early("10 s"), early("1 min"))
     assert not found.refused
-    assert fates(found)["hourly-early"] is Fate.RESTARTED
+    assert fates(found)["hourly-early"] is ChangeKind.RESTARTED
 
 
 def test_a_damaged_description_of_a_state_fits_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from drivetrain import Application, agg, sinks, sources, windows
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.difference import Difference, Fate, difference, live_change
+from drivetrain.core.change.difference import ChangeKind, Difference, difference, live_change
 from drivetrain.core.change.dropped_states import dropped_states, require_states
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.planner import plan
@@ -34,13 +34,13 @@ def version(
     return version_of(plan(app.graph()), lambda operation: type(operation).__name__)
 
 
-def fates(found: Difference) -> dict[str, Fate]:
+def fates(found: Difference) -> dict[str, ChangeKind]:
     return {change.id: change.fate for change in found.changes}
 
 
 def test_a_window_of_another_length_is_refused_and_the_reason_names_the_option() -> None:
     found = difference(version(1), version(2))
-    assert fates(found)["hourly"] is Fate.REFUSED
+    assert fates(found)["hourly"] is ChangeKind.REFUSED
     assert "--drop-state hourly drops that state" in found.refused[0].why
     assert found.dropped == ()
 
@@ -50,10 +50,10 @@ def test_with_leave_the_state_is_dropped_and_the_query_restarts() -> None:
     assert not found.refused
     assert found.dropped == ("hourly",)
     assert fates(found) == {
-        "orders": Fate.KEPT,
-        "large": Fate.RESTARTED,
-        "hourly": Fate.DROPPED,
-        "out": Fate.KEPT,
+        "orders": ChangeKind.KEPT,
+        "large": ChangeKind.RESTARTED,
+        "hourly": ChangeKind.DROPPED,
+        "out": ChangeKind.KEPT,
     }
     assert "its state is dropped" in next(c.why for c in found.changes if c.id == "large")
     change = live_change(version(1), version(2))

@@ -10,11 +10,11 @@ from drivetrain.core.flow.flow import (
     REMADE,
     UNREADABLE,
     Ack,
-    Acknowledge,
     AckRequest,
     ReportLoss,
-    Request,
-    Sent,
+    SendAck,
+    SendAckRequest,
+    SentEntry,
     Window,
 )
 from drivetrain.core.flow.flow_receiver import FlowReceiver
@@ -24,9 +24,9 @@ from drivetrain.errors import InternalError, PeerViolationError
 WIDE = Window(rows=0, bytes=0, entries=1_000)
 
 
-def entry(number: int, rows: int = 10) -> Sent:
+def entry(number: int, rows: int = 10) -> SentEntry:
     """An entry whose checksum follows from its number."""
-    return Sent(number, rows, rows * 100, number * 7 + 1)
+    return SentEntry(number, rows, rows * 100, number * 7 + 1)
 
 
 def sender(window: Window = WIDE, *, position: int = 0, sent: int = 0, incarnation: int = 1) -> FlowSender:
@@ -38,14 +38,14 @@ def sender(window: Window = WIDE, *, position: int = 0, sent: int = 0, incarnati
 def asked(effects: list[object]) -> AckRequest:
     """The request among the effects."""
     (request,) = effects
-    assert isinstance(request, Request)
+    assert isinstance(request, SendAckRequest)
     return request.request
 
 
 def answered(effects: list[object]) -> Ack:
     """The ack among the effects."""
     (ack,) = effects
-    assert isinstance(ack, Acknowledge)
+    assert isinstance(ack, SendAck)
     return ack.ack
 
 
@@ -62,15 +62,15 @@ def test_the_window_is_full_at_its_messages_bytes_or_entries(window: Window) -> 
     with pytest.raises(InternalError, match="invariant 1"):
         flow.appended(entry(3), 0)
     assert flow.unacknowledged == (30, 3_000, 3)
-    flow.appended(Sent(3, 0, 0, 0), 0)  # a move of the clock
+    flow.appended(SentEntry(3, 0, 0, 0), 0)  # a move of the clock
     flow.appended(entry(4), 0, last=True)
     flow.check()
 
 
 def test_barriers_take_no_room_and_nobody_is_asked_for_them() -> None:
     flow = sender(Window(0, 0, 1))
-    flow.appended(Sent(0, 0, 0, 0, is_barrier=True), 0)
-    flow.appended(Sent(1, 0, 0, 0, is_barrier=True), 0)
+    flow.appended(SentEntry(0, 0, 0, 0, is_barrier=True), 0)
+    flow.appended(SentEntry(1, 0, 0, 0, is_barrier=True), 0)
     assert not flow.is_full
     assert flow.unacknowledged == (0, 0, 0)
     assert flow.ticked(100_000) == []
@@ -158,7 +158,7 @@ def test_more_messages_than_were_sent_are_a_violation_and_change_nothing() -> No
 
 
 def test_of_an_entry_that_its_producer_cannot_read_any_number_may_be_received() -> None:
-    known = [entry(0), Sent(1, 0, 0, UNREADABLE), entry(2)]
+    known = [entry(0), SentEntry(1, 0, 0, UNREADABLE), entry(2)]
     flow = FlowSender(WIDE, incarnation=1, position=0, entries=known)
     flow.ticked(1_000)
     (found,) = flow.acknowledged(Ack(1, 1, (0, 1, 0), 0, 3, 19), 1_000)
@@ -211,7 +211,7 @@ def test_a_missing_entry_is_lost_after_the_grace_and_another_content_at_once() -
     assert isinstance(found, ReportLoss)
     assert (found.loss.start, found.loss.end, found.loss.got) == (1, 2, "the entry is missing")
     receiver = FlowReceiver(life=(0, 1, 0), position=0)
-    (found,) = receiver.requested(request, [entry(0), Sent(1, 10, 1_000, 0)], 1_000)
+    (found,) = receiver.requested(request, [entry(0), SentEntry(1, 10, 1_000, 0)], 1_000)
     assert isinstance(found, ReportLoss)
     assert found.loss.start == 1
     assert receiver.taken(0, 1, 10, 10) == []  # nothing is acknowledged after a loss
@@ -229,9 +229,9 @@ def test_an_entry_that_appears_within_the_grace_is_no_loss() -> None:
 def test_an_entry_that_was_made_again_is_compared_by_its_messages_alone() -> None:
     request = asked(sender(sent=2).ticked(1_000))
     receiver = FlowReceiver(life=(0, 1, 0), position=0)
-    receiver.requested(request, [Sent(0, 10, 999, REMADE), entry(1)], 0)
+    receiver.requested(request, [SentEntry(0, 10, 999, REMADE), entry(1)], 0)
     assert receiver.loss is None
-    receiver.requested(request, [Sent(0, 9, 999, REMADE), entry(1)], 0)
+    receiver.requested(request, [SentEntry(0, 9, 999, REMADE), entry(1)], 0)
     assert receiver.loss is not None
 
 
@@ -276,7 +276,7 @@ def test_what_waits_is_what_was_appended_and_not_taken(steps: list[int | str], w
     """Against a list of rows, with a network that loses every word after `lose` until the next `ask`."""
     flow = sender(Window(rows=window_rows, bytes=0, entries=1_000))
     receiver = FlowReceiver(life=(0, 1, 0), position=0)
-    log: list[Sent] = []
+    log: list[SentEntry] = []
     now_ms, broken = 0, False
     for step in [*steps, "take", "ask"]:
         now_ms += 1_000
@@ -295,11 +295,11 @@ def test_what_waits_is_what_was_appended_and_not_taken(steps: list[int | str], w
             broken = True
         while effects and not broken:
             effect = effects.pop()
-            if isinstance(effect, Request):
+            if isinstance(effect, SendAckRequest):
                 seen = [log[number] for number in receiver.wanted(effect.request)]
                 effects += receiver.requested(effect.request, seen, now_ms)
             else:
-                assert isinstance(effect, Acknowledge)
+                assert isinstance(effect, SendAck)
                 effects += flow.acknowledged(effect.ack, now_ms)
         flow.check()
         receiver.check()

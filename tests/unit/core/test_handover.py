@@ -7,16 +7,16 @@ from random import Random
 import pytest
 
 from drivetrain.core.change.handover import (
-    Committed,
+    ConfirmFragment,
     Effect,
-    Ended,
+    FragmentCommitted,
+    FragmentInputEnded,
     Handover,
     HandoverBegun,
     HandoverStages,
-    Prove,
-    RunAlone,
-    RunBoth,
-    TellOver,
+    ReportHandoverEnd,
+    RunBothVersions,
+    RunNewVersion,
     time_given,
 )
 from drivetrain.errors import InternalError, UserError
@@ -34,48 +34,52 @@ def begun(*alone: str) -> HandoverStages:
 
 def test_both_run_until_the_clock_has_reached_the_time() -> None:
     stages = HandoverStages()
-    assert stages.step(HandoverBegun(TWO)) == [RunBoth("a"), RunBoth("b")]
-    assert stages.step(Committed("a", AT - 1, has_new=False)) == []
-    assert stages.step(Committed("a", AT - 1, has_new=True)) == [Prove("a")]
-    assert stages.step(Committed("a", AT - 1, has_new=True)) == [], "it has proven it already"
-    assert stages.step(Committed("a", AT, has_new=True)) == [RunAlone("a")]
+    assert stages.step(HandoverBegun(TWO)) == [RunBothVersions("a"), RunBothVersions("b")]
+    assert stages.step(FragmentCommitted("a", AT - 1, has_new=False)) == []
+    assert stages.step(FragmentCommitted("a", AT - 1, has_new=True)) == [ConfirmFragment("a")]
+    assert stages.step(FragmentCommitted("a", AT - 1, has_new=True)) == [], "it has proven it already"
+    assert stages.step(FragmentCommitted("a", AT, has_new=True)) == [RunNewVersion("a")]
     assert stages.both == ("b",)
-    assert stages.step(Committed("b", AT, has_new=False)) == [Prove("b"), RunAlone("b"), TellOver(TWO)]
+    assert stages.step(FragmentCommitted("b", AT, has_new=False)) == [
+        ConfirmFragment("b"),
+        RunNewVersion("b"),
+        ReportHandoverEnd(TWO),
+    ]
     assert stages.handover is None
 
 
 def test_a_fragment_that_has_ended_has_nothing_to_show() -> None:
     stages = begun()
-    assert stages.step(Ended("a")) == [Prove("a")]
+    assert stages.step(FragmentInputEnded("a")) == [ConfirmFragment("a")]
     assert stages.both == ("b",)
 
 
 def test_without_a_clock_both_run_on() -> None:
     stages = begun()
-    assert stages.step(Committed("a", None, has_new=False)) == []
+    assert stages.step(FragmentCommitted("a", None, has_new=False)) == []
     assert stages.both == ("a", "b")
 
 
 def test_after_a_crash_what_ran_alone_runs_alone() -> None:
     stages = HandoverStages()
     effects = stages.step(HandoverBegun(TWO, frozenset({"a", "of another fragment"})))
-    assert effects == [RunBoth("b"), Prove("a"), RunAlone("a")]
-    assert stages.step(Committed("a", 0, has_new=False)) == [], (
+    assert effects == [RunBothVersions("b"), ConfirmFragment("a"), RunNewVersion("a")]
+    assert stages.step(FragmentCommitted("a", 0, has_new=False)) == [], (
         "its clock is behind: it does not run both again"
     )
     every = HandoverStages()
-    assert every.step(HandoverBegun(TWO, TWO.touched))[-1] == TellOver(TWO)
+    assert every.step(HandoverBegun(TWO, TWO.touched))[-1] == ReportHandoverEnd(TWO)
 
 
 def test_what_takes_no_part_is_an_error_and_changes_nothing() -> None:
     stages = begun()
     with pytest.raises(InternalError, match="c takes no part"):
-        stages.step(Committed("c", AT, has_new=True))
+        stages.step(FragmentCommitted("c", AT, has_new=True))
     with pytest.raises(InternalError, match="begins during that to version 2"):
         stages.step(HandoverBegun(TWO))
     stages.withdraw()
     with pytest.raises(InternalError, match="a takes no part"):
-        stages.step(Ended("a"))
+        stages.step(FragmentInputEnded("a"))
 
 
 @pytest.mark.parametrize(
@@ -115,18 +119,18 @@ def test_with_a_crash_between_any_two_effects_no_version_gets_a_message_of_the_o
             elif left:
                 effect = left.pop(0)
                 match effect:
-                    case RunAlone(fragment):
+                    case RunNewVersion(fragment):
                         assert disk.clock.get(fragment, 0) >= AT, "a message before the time may still come"
                         assert fragment in proven, "the trial does not know of it"
                         disk.alone.add(fragment)
-                    case RunBoth(fragment):
+                    case RunBothVersions(fragment):
                         assert fragment not in disk.alone, "it ran alone already"
-                    case Prove(fragment):
+                    case ConfirmFragment(fragment):
                         assert fragment not in proven, "twice"
                         shows = disk.is_new.get(fragment, False) or disk.clock.get(fragment, 0) >= AT
                         assert shows, "it has shown nothing"
                         proven.add(fragment)
-                    case TellOver():
+                    case ReportHandoverEnd():
                         assert not is_over, "twice"
                         is_over = True
             elif stages.handover is not None:
@@ -134,7 +138,7 @@ def test_with_a_crash_between_any_two_effects_no_version_gets_a_message_of_the_o
                 disk.clock[fragment] = disk.clock.get(fragment, 0) + random.randrange(400)
                 new = disk.is_new.get(fragment, False) or random.random() < 0.3
                 disk.is_new[fragment] = new
-                left = stages.step(Committed(fragment, disk.clock[fragment], has_new=new))
+                left = stages.step(FragmentCommitted(fragment, disk.clock[fragment], has_new=new))
             stages.check()
         assert is_over
         assert disk.alone == set(fragments)

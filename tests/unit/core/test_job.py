@@ -19,7 +19,7 @@ from drivetrain.core.job.job_events import (
     DeployAttempt,
     JobChanged,
     JobState,
-    NoteTheEnd,
+    RecordJobEnd,
     Vertex,
     WakeFragment,
     WakeJob,
@@ -78,7 +78,7 @@ def test_a_consumer_of_a_finished_producer_deploys_at_once() -> None:
     made.start()
     made.open()
     assert made.changed(A, 1, X.id, E.FINISHES, 0) == (True, [DeployAttempt(B, 1, X.id)])
-    assert made.changed(B, 1, X.id, E.FINISHES, 0) == (True, [NoteTheEnd()])
+    assert made.changed(B, 1, X.id, E.FINISHES, 0) == (True, [RecordJobEnd()])
     assert made.concluded() == [JobChanged(S.FINISHED)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from drivetrain import ListState, MapState, ValueState
 from drivetrain.core.state.key_migration import Declaration, Migrate
-from drivetrain.core.state.key_states import KINDS, KeyStates, Place
+from drivetrain.core.state.key_states import KINDS, CurrentKey, KeyStates
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import UserError
 
@@ -33,7 +33,7 @@ def declared(version: int = 1, migrate: Migrate | None = None, **states: Any) ->
 
 
 def states_of(made: KeyStates, key: str = "a", now_us: int = 0) -> dict[str, Any]:
-    place = Place(made)
+    place = CurrentKey(made)
     place.key, place.now_us = encoded_key(key), now_us
     return {s.name: KINDS[s.kind](place, s.name, s.types, s.ttl_ms) for s in made.declaration.states}
 

@@ -7,17 +7,17 @@ from random import Random
 import pytest
 
 from drivetrain.core.change.leaving import (
-    Delete,
+    DeleteFragment,
     EndChannels,
     Leaving,
     LeavingEffect,
     LeavingStage,
-    NoteFinished,
+    RecordFinished,
 )
 from drivetrain.errors import InternalError
 from drivetrain.simulator.simulate import chosen_seeds, run_seeds
 
-GONE = [NoteFinished("hourly"), Delete("hourly")]
+GONE = [RecordFinished("hourly"), DeleteFragment("hourly")]
 
 
 def leaving(*, drains: bool) -> Leaving:
@@ -103,10 +103,10 @@ class Chain:
             case EndChannels(id):
                 assert self.upstream(id) not in self.how, "ended while its producer may write to it"
                 self.ended.add(id)
-            case NoteFinished(id):
+            case RecordFinished(id):
                 assert not (self.drains and self.waiting[id]), "it was not read to its end"
                 self.how[id] = "is deleted"
-            case Delete(id):
+            case DeleteFragment(id):
                 assert self.how[id] == "is deleted", "deleted before that was noted"
                 assert self.upstream(id) not in self.how, "its producer may write to what is deleted"
                 del self.how[id]

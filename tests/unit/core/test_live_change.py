@@ -14,19 +14,19 @@ from drivetrain.core.change.live_change import (
     ChangeGivenUp,
     ChangeProposed,
     ChangeResumed,
+    DropFragment,
     Effect,
     Event,
     FragmentEnded,
-    LetLeave,
     LiveChange,
     Outcome,
     OutcomeRecorded,
     RecordingFailed,
     RecordOutcome,
     RecordVersion,
+    ReportOutcome,
     Stage,
     StartFragment,
-    TellEnd,
     UseVersion,
     VersionRecorded,
 )
@@ -56,7 +56,7 @@ def test_it_is_done_when_every_touched_fragment_has_committed_a_batch_or_has_end
     assert change.step(BatchCommitted("a")) == []
     assert change.awaited == ("b",)
     assert change.step(FragmentEnded("b")) == [RecordOutcome(CHANGE, Outcome.DONE)]
-    assert change.step(OutcomeRecorded()) == [TellEnd(CHANGE, Outcome.DONE)]
+    assert change.step(OutcomeRecorded()) == [ReportOutcome(CHANGE, Outcome.DONE)]
     assert change.stage is Stage.IDLE
 
 
@@ -67,7 +67,7 @@ def test_a_fragment_that_fails_with_it_takes_all_back_once_that_is_recorded() ->
     change.step(BatchBegan("b", 3))
     failed = (CHANGE, Outcome.ROLLED_BACK, "b", "why")
     assert change.step(BatchFailed("b", "why")) == [RecordOutcome(*failed)]
-    assert change.step(OutcomeRecorded()) == [UseVersion("a", 1), UseVersion("b", 1), TellEnd(*failed)]
+    assert change.step(OutcomeRecorded()) == [UseVersion("a", 1), UseVersion("b", 1), ReportOutcome(*failed)]
 
 
 def test_a_fragment_that_has_not_begun_it_does_not_end_the_trial() -> None:
@@ -80,13 +80,13 @@ def test_a_trial_that_is_given_up_takes_all_back() -> None:
     change = on_trial()
     ended = (CHANGE, Outcome.ROLLED_BACK, None, "given up")
     assert change.step(ChangeGivenUp("given up")) == [RecordOutcome(*ended)]
-    assert change.step(OutcomeRecorded()) == [UseVersion("a", 1), UseVersion("b", 1), TellEnd(*ended)]
+    assert change.step(OutcomeRecorded()) == [UseVersion("a", 1), UseVersion("b", 1), ReportOutcome(*ended)]
 
 
 def test_a_version_that_cannot_be_recorded_changes_nothing() -> None:
     change = LiveChange()
     change.step(ChangeProposed(CHANGE))
-    assert change.step(RecordingFailed("full")) == [TellEnd(CHANGE, Outcome.REFUSED, None, "full")]
+    assert change.step(RecordingFailed("full")) == [ReportOutcome(CHANGE, Outcome.REFUSED, None, "full")]
     assert change.stage is Stage.IDLE
 
 
@@ -132,14 +132,17 @@ def test_a_fragment_leaves_once_it_is_recorded_that_the_change_is_done() -> None
     assert change.awaited == ("new",), "the trial waits for a batch of the new fragment, too"
     change.step(BatchBegan("new", 0))
     assert change.step(BatchCommitted("new")) == [RecordOutcome(GROWN, Outcome.DONE)]
-    assert change.step(OutcomeRecorded()) == [LetLeave("old", goes_back=False), TellEnd(GROWN, Outcome.DONE)]
+    assert change.step(OutcomeRecorded()) == [
+        DropFragment("old", goes_back=False),
+        ReportOutcome(GROWN, Outcome.DONE),
+    ]
 
 
 def test_a_new_fragment_that_fails_before_a_batch_ends_the_trial_and_goes() -> None:
     change = grown()
     failed = (GROWN, Outcome.ROLLED_BACK, "new", "why")
     assert change.step(BatchFailed("new", "why")) == [RecordOutcome(*failed)]
-    back = [LetLeave("new", goes_back=True), UseVersion("a", 1), TellEnd(*failed)]
+    back = [DropFragment("new", goes_back=True), UseVersion("a", 1), ReportOutcome(*failed)]
     assert change.step(OutcomeRecorded()) == back, "the one that was to leave stays"
 
 
@@ -225,6 +228,6 @@ def perform(
             return [*left, *change.step(OutcomeRecorded())]
         case UseVersion(fragment, number):
             used[fragment] = number
-        case TellEnd():
+        case ReportOutcome():
             pass
     return left

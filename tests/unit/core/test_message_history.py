@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from drivetrain import Application, agg, sinks, sources, windows
 from drivetrain.api.operations import Operation
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.difference import Difference, Fate, difference
+from drivetrain.core.change.difference import ChangeKind, Difference, difference
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.history_pace import HistoryPace
 from drivetrain.core.change.message_history import (
@@ -90,7 +90,7 @@ def test_a_new_window_gets_the_messages_of_the_running_fragment_that_reads_the_s
     assert read_again(old, new) == {"pairs": ("orders",), "days": ("orders",)}
     found = difference(old, new, options=WITH)
     assert not found.refused
-    why = {change.id: change.why for change in found.changes if change.fate is Fate.STARTED}
+    why = {change.id: change.why for change in found.changes if change.fate is ChangeKind.STARTED}
     assert "with the messages from 1970-01-01T00:00:01+00:00 on: orders is read again" in why["days"]
     plain = {change.id: change.why for change in difference(old, new).changes}
     assert plain["pairs"].endswith("with the messages from then on")

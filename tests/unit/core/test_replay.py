@@ -16,11 +16,11 @@ from drivetrain.api.location import Location
 from drivetrain.api.operations import EventTime, Read, Union, Write
 from drivetrain.api.spark_functions import F
 from drivetrain.core.replay.replay import (
-    Kept,
-    KeptTail,
     Life,
     Replay,
     ReplayError,
+    RetainedEntries,
+    RetainedEntry,
     first_row,
     replay_of,
     source_time,
@@ -214,9 +214,9 @@ def test_a_store_keeps_the_longest_tail_within_all_bounds(
         return fresh and sum(e[1] for e in tail) <= keep_bytes and len(tail) <= keep_entries
 
     wanted = min((n for n in range(len(entries)) if fits(n)), default=len(entries))
-    tail, dropped = KeptTail(), []
+    tail, dropped = RetainedEntries(), []
     for n, size, at in entries:
-        tail.add(Kept(n, size, at, n))
+        tail.add(RetainedEntry(n, size, at, n))
         if n in drop_after:
             dropped += tail.drop(keep_bytes=10**6, keep_ms=10**6, keep_entries=keep_entries, now_ms=now_ms)
     dropped += tail.drop(keep_bytes=keep_bytes, keep_ms=keep_ms, keep_entries=keep_entries, now_ms=now_ms)
@@ -224,10 +224,10 @@ def test_a_store_keeps_the_longest_tail_within_all_bounds(
 
 
 def test_what_a_store_keeps_is_dense() -> None:
-    tail = KeptTail()
-    tail.add(Kept(7, 1, 0, None))
+    tail = RetainedEntries()
+    tail.add(RetainedEntry(7, 1, 0, None))
     with pytest.raises(InternalError):
-        tail.add(Kept(9, 1, 0, None))
+        tail.add(RetainedEntry(9, 1, 0, None))
     assert tail.end == 8
 
 

@@ -8,7 +8,7 @@ from drivetrain.api import Application, agg, sinks, sources, windows
 from drivetrain.api.graph import Graph
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.difference import Fate, difference, touched
+from drivetrain.core.change.difference import ChangeKind, difference, touched
 from drivetrain.core.change.graph_version import GraphVersion, SubscriptionRecord, version_of
 from drivetrain.core.change.subscriptions import (
     carried_over,
@@ -60,7 +60,9 @@ def test_subscribing_touches_only_the_fragment_of_the_stream() -> None:
     before, after = version(shop()), version(with_subscription(shop(), HOURS))
     assert touched(before, after) == {"hourly"}
     found = difference(before, after, options=ChangeOptions(even_if_read=True))
-    assert {c.id: c.fate for c in found.changes if c.fate is not Fate.KEPT} == {HOURS.id: Fate.STARTED}
+    assert {c.id: c.fate for c in found.changes if c.fate is not ChangeKind.KEPT} == {
+        HOURS.id: ChangeKind.STARTED
+    }
 
 
 def test_a_graph_from_a_file_gets_the_subscriptions_in_force_and_no_others() -> None:

@@ -14,7 +14,7 @@ from drivetrain.api.monoids import Monoid
 from drivetrain.api.windows import Window, sliding, tumbling
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.state.state_keys import encoded_key
-from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
+from drivetrain.core.state.state_rules import EVER, EndedWindow, Span, StateRules
 from drivetrain.core.state.stored_form import StoredForm
 from drivetrain.core.state.two_state import Picture, TwoStates, decoded_picture, encoded_picture
 from drivetrain.errors import InputError, InternalError, UserError
@@ -111,13 +111,13 @@ def test_a_window_is_told_once_and_what_comes_for_it_later_is_left_out_and_count
     states.update(b"a", 3, 3)
     states.update(b"a", 12, 12)
     ended, _ = states.advance(10)
-    assert ended == [Ended((0, 10), b"a", [3])]
+    assert ended == [EndedWindow((0, 10), b"a", [3])]
     states.update(b"a", 4, 4)
     states.merge(b"a", (0, 10), 4, [4, 4], 2)
     assert states.late == 3
     assert states.advance(15) == ([], [])
     assert list(states.items()) == [((10, 20), b"a", [12])]
-    assert states.advance(20)[0] == [Ended((10, 20), b"a", [12])]
+    assert states.advance(20)[0] == [EndedWindow((10, 20), b"a", [12])]
     assert states.is_empty
 
 

@@ -15,7 +15,7 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.cluster import election_events
 from drivetrain.core.cluster.election import Election
 from drivetrain.core.cluster.election_events import MasterAddress, Term
-from drivetrain.core.flow.flow import Acknowledge, ReportLoss, Request, Sent, Window
+from drivetrain.core.flow.flow import ReportLoss, SendAck, SendAckRequest, SentEntry, Window
 from drivetrain.core.flow.flow_receiver import FlowReceiver
 from drivetrain.core.flow.flow_sender import FlowSender
 
@@ -98,7 +98,7 @@ class FlowPlayer:
         self.receiver = FlowReceiver(life=(0, 1, 0), position=0, grace_ms=grace_ms)
         self.now_ms = 0
         self.word: Any = None
-        self.log: dict[int, Sent] = {}
+        self.log: dict[int, SentEntry] = {}
 
     def names(self) -> Mapping[str, Any]:
         return {
@@ -111,7 +111,7 @@ class FlowPlayer:
 
     def _append(self, number: int, rows: int = 10) -> Any:
         """The producer appends an entry."""
-        entry = self.log[number] = Sent(number, rows, rows * 100, number * 7 + 1)
+        entry = self.log[number] = SentEntry(number, rows, rows * 100, number * 7 + 1)
         return lambda now_ms: self.sender.appended(entry, now_ms)
 
     def _take(self, start: int, end: int, rows: int) -> Any:
@@ -122,10 +122,10 @@ class FlowPlayer:
     def _carry(self) -> Any:
         """Deliver the last message to the other end."""
         word = self.word
-        if isinstance(word, Request):
+        if isinstance(word, SendAckRequest):
             seen = [self.log.get(number) for number in self.receiver.wanted(word.request)]
             return lambda now_ms: self.receiver.requested(word.request, seen, now_ms)
-        assert isinstance(word, Acknowledge), "there is a word under way"
+        assert isinstance(word, SendAck), "there is a word under way"
         return lambda now_ms: self.sender.acknowledged(word.ack, now_ms)
 
     def _tick(self) -> Any:
@@ -142,9 +142,9 @@ class FlowPlayer:
         self.sender.check()
         self.receiver.check()
         for effect in effects:
-            if isinstance(effect, Request | Acknowledge):
+            if isinstance(effect, SendAckRequest | SendAck):
                 self.word = effect
-            assert isinstance(effect, Request | Acknowledge | ReportLoss)
+            assert isinstance(effect, SendAckRequest | SendAck | ReportLoss)
         return effects
 
     def state(self) -> str:

@@ -30,7 +30,7 @@ def test_a_transcript_that_differs_fails_and_is_rewritten_on_demand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "clock.txt"
-    path.write_text("new\n0  TimePassed()\n      -> TellClock(clock_ms=1)\n")
+    path.write_text("new\n0  TimePassed()\n      -> AnnounceClock(clock_ms=1)\n")
     monkeypatch.delenv("DRIVETRAIN_REWRITE", raising=False)
     with pytest.raises(AssertionError, match="DRIVETRAIN_REWRITE=1"):
         check(path, ClockPlayer)

@@ -43,7 +43,7 @@ from drivetrain.cluster.messages.changing import (
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.scaling_state import Scaled
+from drivetrain.core.change.scaling_state import CompletedScaling
 from drivetrain.errors import UnavailableError, UserError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class GraphHistory:
     application: str
     settings: dict[str, str]
     has_checkpoints: bool
-    scalings: tuple[Scaled, ...] = ()
+    scalings: tuple[CompletedScaling, ...] = ()
 
     @property
     def record(self) -> GraphVersion:
@@ -201,7 +201,7 @@ async def ask_versions(view: ApplicationView) -> GraphHistory:
     """The versions of an application, as its application master reads them; raises like `ask_change`."""
     found: dict[int, StoredVersion] = {}
     before: int | None = None
-    scalings: tuple[Scaled, ...] = ()
+    scalings: tuple[CompletedScaling, ...] = ()
     while True:
         page = await _ask(view, GetVersions(before), Versions, _ANSWERS_MS)
         if page.error is not None:

@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.handover import (
-    Committed,
-    Ended,
+    ConfirmFragment,
+    FragmentCommitted,
+    FragmentInputEnded,
     Handover,
     HandoverBegun,
     HandoverStages,
-    Prove,
-    RunAlone,
+    RunNewVersion,
 )
 from drivetrain.core.change.handover import Event as HandoverEvent
 from drivetrain.core.job.run_progress import FragmentState
@@ -173,16 +173,16 @@ class AttemptHandover:
                 self._is_unsettled = False
             return False
         if driver.is_finished:
-            self._take(Ended(driver.fragment))
+            self._take(FragmentInputEnded(driver.fragment))
         elif query.versions is not None and not driver.is_recovering:
             has_new = has_new_messages(query, handover)
-            self._take(Committed(driver.fragment, query.settled_clock_ms, has_new))
+            self._take(FragmentCommitted(driver.fragment, query.settled_clock_ms, has_new))
         return self._stages.handover is None
 
     def _take(self, event: HandoverEvent) -> None:
         for effect in self._stages.step(event):
             match effect:
-                case Prove():
+                case ConfirmFragment():
                     self._has_proven = True
-                case RunAlone():
+                case RunNewVersion():
                     self._is_unsettled = True

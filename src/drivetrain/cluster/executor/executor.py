@@ -9,7 +9,8 @@ figures are sent before each outcome, so that they arrive first. Preparing and c
 and are answered when they are done.
 
 Invariants:
-1. Outcomes of one executor reach the application master in order, each repeated until it answers `Known`.
+1. Outcomes of one executor reach the application master in order, each repeated until it answers
+   `FragmentChangedReply`.
 2. A fragment has one active attempt here; a newer one waits until the older has stopped.
 3. Messages of another epoch change nothing.
 4. The executor ends when its application master is gone, has another epoch, or sends `EndExecutor`, and when

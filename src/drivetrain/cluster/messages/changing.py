@@ -18,7 +18,7 @@ from drivetrain.cluster.messages.numbers import Count, Figure, TimeMs
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, SubscriptionRecord
-from drivetrain.core.change.scaling_state import PlannedScaling, Scaled, ScalingState
+from drivetrain.core.change.scaling_state import CompletedScaling, PlannedScaling, ScalingState
 from drivetrain.core.plan.counts import CountRule
 from drivetrain.runtime.graph_versions import Ending
 from drivetrain.runtime.running_config import ChangedValue
@@ -140,7 +140,7 @@ class Versions(Message, frozen=True, tag="cluster.versions"):
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     has_checkpoints: bool = False
     error: ErrorView | None = None
-    scalings: tuple[Scaled, ...] = ()
+    scalings: tuple[CompletedScaling, ...] = ()
 
 
 class ChangeConfiguration(Message, frozen=True, tag="cluster.change-configuration"):

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.core.change.handover import At
+from drivetrain.core.change.handover import ChangeTime
 
 
 class ChangeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class ChangeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     discards: bool = False
     even_if_read: bool = False
     drops: tuple[str, ...] = ()
-    at: At = None
+    at: ChangeTime = None
     history_ms: int | None = None
 
 

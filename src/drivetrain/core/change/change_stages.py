@@ -17,7 +17,7 @@ import msgspec
 from drivetrain.core.figures import show_span
 
 
-class Reached(StrEnum):
+class StageName(StrEnum):
     """A stage of a change; its last stage is the text of its outcome."""
 
     PROPOSED = "proposed"

@@ -12,7 +12,7 @@ import msgspec
 from drivetrain.api.moments import moment_text
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.handover import Handover
-from drivetrain.core.change.live_change import Outcome, Stage, TellEnd
+from drivetrain.core.change.live_change import Outcome, ReportOutcome, Stage
 from drivetrain.core.change.message_history import HistoryState
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UnavailableError, UserError
@@ -158,7 +158,7 @@ def show_handed_over(handover: Handover) -> str:
     )
 
 
-def show_end(ended: TellEnd) -> str:
+def show_end(ended: ReportOutcome) -> str:
     """The outcome of a change, as text for users."""
     change = ended.change
     match ended.outcome:

@@ -54,7 +54,7 @@ RESTART: Final = "2 s"
 measured once, and the new code is compiled in between."""
 
 
-class Fate(StrEnum):
+class ChangeKind(StrEnum):
     """What happens to a processor."""
 
     KEPT = "kept"
@@ -76,7 +76,7 @@ class Change:
     """
 
     id: str
-    fate: Fate
+    fate: ChangeKind
     why: str
     before: str | None
     after: str | None
@@ -92,12 +92,12 @@ class Difference:
     @property
     def refused(self) -> tuple[Change, ...]:
         """The changes that the state does not allow; if there are none, the application can continue."""
-        return tuple(change for change in self.changes if change.fate is Fate.REFUSED)
+        return tuple(change for change in self.changes if change.fate is ChangeKind.REFUSED)
 
     @property
     def after_stop(self) -> tuple[Change, ...]:
         """The changes that the state allows but a running application cannot take."""
-        return tuple(change for change in self.changes if change.fate is Fate.AFTER_STOP)
+        return tuple(change for change in self.changes if change.fate is ChangeKind.AFTER_STOP)
 
     @property
     def while_it_runs(self) -> tuple[Change, ...]:
@@ -107,12 +107,12 @@ class Difference:
     @property
     def dropped(self) -> tuple[str, ...]:
         """The processors whose state is dropped."""
-        return tuple(change.id for change in self.changes if change.fate is Fate.DROPPED)
+        return tuple(change.id for change in self.changes if change.fate is ChangeKind.DROPPED)
 
     @property
     def is_empty(self) -> bool:
         """Whether every processor is kept."""
-        return all(change.fate is Fate.KEPT for change in self.changes)
+        return all(change.fate is ChangeKind.KEPT for change in self.changes)
 
 
 def difference(
@@ -183,14 +183,14 @@ def _changes(
     *,
     has_checkpoints: bool,
 ) -> Iterator[Change]:
-    refusals = {id: (Fate.REFUSED, why) for id, why in moves.items()}
+    refusals = {id: (ChangeKind.REFUSED, why) for id, why in moves.items()}
     refusals |= _refusals(old, new, drops, has_checkpoints=has_checkpoints) | _drops(old, new, drops)
     again = {} if options.history_ms is None else read_again(old, new)
     for id in dict.fromkeys((*new.processors, *old.processors)):
         before, after = old.processors.get(id), new.processors.get(id)
         fate, why = refusals.get(id) or _fate(old, new, id, drops, has_checkpoints=has_checkpoints)
         was, is_now = (None if record is None else record.shown for record in (before, after))
-        fragment = None if fate is Fate.REFUSED else _own_fragment(old, new, id)
+        fragment = None if fate is ChangeKind.REFUSED else _own_fragment(old, new, id)
         if fragment is not None:
             fate, why = _fate_with_fragment(old, new, id, fragment, options, again.get(fragment, ()))
         yield Change(id, fate, why, was, is_now, fragment)
@@ -210,38 +210,43 @@ def _fate_with_fragment(
     fragment: str,
     options: ChangeOptions,
     again: tuple[str, ...],
-) -> tuple[Fate, str]:
+) -> tuple[ChangeKind, str]:
     if id not in new.processors:
         ends = "it is stopped" if options.discards else "it processes what it has"
-        return Fate.DRAINED, f"its fragment {fragment} goes: {ends}; what it has written stays"
+        return ChangeKind.DRAINED, f"its fragment {fragment} goes: {ends}; what it has written stays"
     messages = "the messages from then on"
     if again and options.history_ms is not None:
         messages = f"the messages from {moment_text(options.history_ms)} on: {_listed(again)} is read again"
     how = "moves to" if id in old.processors else "starts in"
-    return Fate.STARTED, f"it {how} a fragment of its own ({fragment}), with {messages}"
+    return ChangeKind.STARTED, f"it {how} a fragment of its own ({fragment}), with {messages}"
 
 
 def _fate(
     old: GraphVersion, new: GraphVersion, id: str, drops: tuple[str, ...], *, has_checkpoints: bool
-) -> tuple[Fate, str]:
+) -> tuple[ChangeKind, str]:
     """The fate of a processor of fragments that fit."""
     before, after = old.processors.get(id), new.processors.get(id)
     if before is not None and _is_same(before, after):
-        return Fate.KEPT, ""
+        return ChangeKind.KEPT, ""
     if has_checkpoints and id in old.exactly_once:
-        return Fate.AFTER_STOP, "its results are published with the checkpoints of the application that runs"
+        return (
+            ChangeKind.AFTER_STOP,
+            "its results are published with the checkpoints of the application that runs",
+        )
     how = _how_it_differs(before, after)
     query = _query_of(old, new, id)
     if query is not None and migrates(old, new, query):
-        return Fate.AFTER_STOP, f"{how}, and the states of {query} are migrated when it is run again"
+        return ChangeKind.AFTER_STOP, f"{how}, and the states of {query} are migrated when it is run again"
     if query is not None:
-        fate = Fate.STOPPED if after is None else Fate.RESTARTED
+        fate = ChangeKind.STOPPED if after is None else ChangeKind.RESTARTED
         keeps = "; its state is dropped" if query in drops else _keeps(new, query)
         return fate, f"{how}: the query of {query} restarts, which takes about {RESTART}{keeps}"
     if after is None:
-        return Fate.STOPPED, f"{how}; what it has written stays"
+        return ChangeKind.STOPPED, f"{how}; what it has written stays"
     return (
-        (Fate.STARTED, "it gets messages from the next batch on") if before is None else (Fate.SWAPPED, how)
+        (ChangeKind.STARTED, "it gets messages from the next batch on")
+        if before is None
+        else (ChangeKind.SWAPPED, how)
     )
 
 
@@ -278,29 +283,29 @@ def _definitions(version: GraphVersion, fragment: str) -> dict[str, tuple[object
     return defined(version, (*record.trunk, *record.branches))
 
 
-def _drops(old: GraphVersion, new: GraphVersion, drops: tuple[str, ...]) -> dict[str, tuple[Fate, str]]:
+def _drops(old: GraphVersion, new: GraphVersion, drops: tuple[str, ...]) -> dict[str, tuple[ChangeKind, str]]:
     """The processors whose state is dropped."""
-    found: dict[str, tuple[Fate, str]] = {}
+    found: dict[str, tuple[ChangeKind, str]] = {}
     for fragment in drops:
         id = new.fragments[fragment].stateful
         assert id is not None
         how = _how_it_differs(old.processors.get(id), new.processors[id])
         why = f"{how}: the query of {fragment} restarts, which takes about {RESTART}, with an empty state"
-        found[id] = Fate.DROPPED, why
+        found[id] = ChangeKind.DROPPED, why
     return found
 
 
 def _refusals(
     old: GraphVersion, new: GraphVersion, drops: tuple[str, ...], *, has_checkpoints: bool
-) -> dict[str, tuple[Fate, str]]:
+) -> dict[str, tuple[ChangeKind, str]]:
     """The processors that keep a fragment from fitting, each with the reason."""
-    found: dict[str, tuple[Fate, str]] = {}
+    found: dict[str, tuple[ChangeKind, str]] = {}
     for fragment in dict.fromkeys((*old.fragments, *new.fragments)):
         if fragment not in old.fragments or fragment not in new.fragments:
             continue  # it starts or leaves while the application runs
         if fragment not in drops and not fits(old, new, fragment):
             hint = _hint(old, new, fragment, has_checkpoints=has_checkpoints)
-            found |= {id: (Fate.REFUSED, why + hint) for id, why in _culprits(old, new, fragment)}
+            found |= {id: (ChangeKind.REFUSED, why + hint) for id, why in _culprits(old, new, fragment)}
     return found
 
 

@@ -11,13 +11,14 @@ more, and the fragment runs the new version alone. The handover is over when eve
 
 | stage of a fragment | event | effects | next stage |
 |---|---|---|---|
-| | `HandoverBegun` | `RunBoth`; `RunAlone` if it ran alone before a crash | both, or alone |
-| both | `Committed`, the clock has reached T | `Prove`, `RunAlone` | alone |
-| both | `Committed` with messages of the new version | `Prove` | both |
-| both | `Ended` | `Prove` | alone |
+| | `HandoverBegun` | `RunBothVersions`; `RunNewVersion` if it ran alone before a crash | both, or alone |
+| both | `FragmentCommitted`, the clock has reached T | `ConfirmFragment`, `RunNewVersion` | alone |
+| both | `FragmentCommitted` with messages of the new version | `ConfirmFragment` | both |
+| both | `FragmentInputEnded` | `ConfirmFragment` | alone |
 
-`TellOver` comes with the last fragment that reaches "alone". `Prove` means that the fragment has shown that
-the new version works, or cannot show it any more: the trial of the change waits for that.
+`ReportHandoverEnd` comes with the last fragment that reaches "alone". `ConfirmFragment` means that the
+fragment has shown that the new version works, or cannot show it any more: the trial of the change waits for
+that.
 
 Invariants:
 
@@ -49,12 +50,12 @@ class Handover:
     touched: frozenset[str]
 
 
-At: TypeAlias = int | Literal["next-window"] | None
+ChangeTime: TypeAlias = int | Literal["next-window"] | None
 """When a change takes effect: an event time in ms since 1970, or the next boundary of the windows
 before what changes. None: with the next batch."""
 
 
-def time_given(at: str | int | dt.datetime) -> At:
+def time_given(at: str | int | dt.datetime) -> ChangeTime:
     """When a change takes effect, as users write it: a moment, "next-window" or "now"; raises UserError.
 
     >>> time_given("1970-01-01T00:01"), time_given("now")
@@ -77,7 +78,7 @@ class HandoverBegun:
 
 
 @dataclass(frozen=True)
-class Committed:
+class FragmentCommitted:
     """The progress of a fragment with its newest committed batch: its clock, and whether the new version got
     a message in a batch up to that one."""
 
@@ -87,46 +88,46 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Ended:
+class FragmentInputEnded:
     """A fragment has read all its input."""
 
     fragment: str
 
 
-Event: TypeAlias = HandoverBegun | Committed | Ended
+Event: TypeAlias = HandoverBegun | FragmentCommitted | FragmentInputEnded
 
 # -- effects ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class RunBoth:
+class RunBothVersions:
     """Have a fragment run both versions from its next batch on."""
 
     fragment: str
 
 
 @dataclass(frozen=True)
-class RunAlone:
+class RunNewVersion:
     """Have a fragment run the new version alone from its next batch on."""
 
     fragment: str
 
 
 @dataclass(frozen=True)
-class Prove:
+class ConfirmFragment:
     """A fragment has proved the change, for its trial."""
 
     fragment: str
 
 
 @dataclass(frozen=True)
-class TellOver:
+class ReportHandoverEnd:
     """The old version has ended everywhere."""
 
     handover: Handover
 
 
-Effect: TypeAlias = RunBoth | RunAlone | Prove | TellOver
+Effect: TypeAlias = RunBothVersions | RunNewVersion | ConfirmFragment | ReportHandoverEnd
 
 
 class HandoverStages:
@@ -134,11 +135,11 @@ class HandoverStages:
 
     >>> stages = HandoverStages()
     >>> stages.step(HandoverBegun(Handover(2, 1, 5_000, frozenset({"counts"}))))
-    [RunBoth(fragment='counts')]
-    >>> stages.step(Committed("counts", 4_999, has_new=True))
-    [Prove(fragment='counts')]
-    >>> [type(effect).__name__ for effect in stages.step(Committed("counts", 5_000, has_new=True))]
-    ['RunAlone', 'TellOver']
+    [RunBothVersions(fragment='counts')]
+    >>> stages.step(FragmentCommitted("counts", 4_999, has_new=True))
+    [ConfirmFragment(fragment='counts')]
+    >>> [type(effect).__name__ for effect in stages.step(FragmentCommitted("counts", 5_000, has_new=True))]
+    ['RunNewVersion', 'ReportHandoverEnd']
     """
 
     def __init__(self) -> None:
@@ -188,11 +189,11 @@ class HandoverStages:
         handover, alone = event.handover, event.alone & event.handover.touched
         self.handover, self._both = handover, set(handover.touched - alone)
         self._proven, self._reached = set(alone), set(alone)
-        effects: list[Effect] = [RunBoth(id) for id in self.both]
-        effects += [effect for id in sorted(alone) for effect in (Prove(id), RunAlone(id))]
+        effects: list[Effect] = [RunBothVersions(id) for id in self.both]
+        effects += [effect for id in sorted(alone) for effect in (ConfirmFragment(id), RunNewVersion(id))]
         return [*effects, *self._over()]
 
-    def _progressed(self, event: Committed | Ended) -> list[Effect]:
+    def _progressed(self, event: FragmentCommitted | FragmentInputEnded) -> list[Effect]:
         handover, id = self.handover, event.fragment
         if handover is None or id not in handover.touched:
             raise InternalError(f"{id} takes no part in a handover")
@@ -200,18 +201,18 @@ class HandoverStages:
             return []  # it runs alone already
         effects: list[Effect] = []
         match event:
-            case Ended():
+            case FragmentInputEnded():
                 has_reached = has_shown = True
-            case Committed(_, clock_ms, has_new):
+            case FragmentCommitted(_, clock_ms, has_new):
                 has_reached = clock_ms is not None and clock_ms >= handover.at_ms
                 has_shown = has_new or has_reached
         if has_shown and id not in self._proven:
             self._proven.add(id)
-            effects.append(Prove(id))
+            effects.append(ConfirmFragment(id))
         if has_reached:
             self._reached.add(id)
             self._both.discard(id)
-            effects += [RunAlone(id)] if isinstance(event, Committed) else []
+            effects += [RunNewVersion(id)] if isinstance(event, FragmentCommitted) else []
         return [*effects, *self._over()]
 
     def _over(self) -> list[Effect]:
@@ -219,4 +220,4 @@ class HandoverStages:
         if handover is None or self._both:
             return []
         self.withdraw()
-        return [TellOver(handover)]
+        return [ReportHandoverEnd(handover)]

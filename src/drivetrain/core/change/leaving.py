@@ -13,8 +13,8 @@ fragment is stopped and deleted instead.
 | stage | event | effects | next stage |
 |---|---|---|---|
 | held | `went_over`, drains | `EndChannels` | draining |
-| held | `went_over`, is discarded | `NoteFinished`, `Delete` | gone |
-| draining | `finished` | `NoteFinished`, `Delete` | gone |
+| held | `went_over`, is discarded | `RecordFinished`, `DeleteFragment` | gone |
+| draining | `finished` | `RecordFinished`, `DeleteFragment` | gone |
 
 A fragment that an earlier process marked for deletion is deleted before anything runs.
 
@@ -52,20 +52,20 @@ class EndChannels:
 
 
 @dataclass(frozen=True)
-class NoteFinished:
+class RecordFinished:
     """Stop the fragment's query, and durably mark the fragment for deletion."""
 
     fragment: str
 
 
 @dataclass(frozen=True)
-class Delete:
+class DeleteFragment:
     """Delete the fragment's state and the channels that it reads, then record durably that it is gone."""
 
     fragment: str
 
 
-LeavingEffect: TypeAlias = EndChannels | NoteFinished | Delete
+LeavingEffect: TypeAlias = EndChannels | RecordFinished | DeleteFragment
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Leaving:
     >>> leaving.went_over("hourly")
     [EndChannels(fragment='hourly')]
     >>> leaving.finished("hourly")
-    [NoteFinished(fragment='hourly'), Delete(fragment='hourly')]
+    [RecordFinished(fragment='hourly'), DeleteFragment(fragment='hourly')]
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Leaving:
 
     def _leave(self, fragment: str) -> list[LeavingEffect]:
         del self._fragments[fragment]
-        return [NoteFinished(fragment), Delete(fragment)]
+        return [RecordFinished(fragment), DeleteFragment(fragment)]
 
     def _of(self, fragment: str) -> _Leaving:
         if fragment not in self._fragments:

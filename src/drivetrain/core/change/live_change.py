@@ -17,14 +17,14 @@ them; then they leave (`core.change.leaving`).
 |---|---|---|---|
 | idle | `ChangeProposed` | `RecordVersion` | proposed |
 | idle | `ChangeResumed` | `UseVersion` of every touched fragment | on trial |
-| proposed | `RecordingFailed` | `TellEnd` | idle |
+| proposed | `RecordingFailed` | `ReportOutcome` | idle |
 | proposed | `VersionRecorded` | `StartFragment` of new ones, `UseVersion` of every touched one | on trial |
 | on trial | `BatchBegan` | | on trial |
 | on trial | `BatchCommitted`, `FragmentEnded` of the last fragment | `RecordOutcome` | settling |
 | on trial | `BatchFailed` of a fragment that has begun, is new, or restarts | `RecordOutcome` | going back |
 | on trial | `ChangeGivenUp` | `RecordOutcome` | going back |
-| settling | `OutcomeRecorded` | `LetLeave` of fragments that are gone, `TellEnd` | idle |
-| going back | `OutcomeRecorded` | `LetLeave` of new ones, `UseVersion` of the others, `TellEnd` | idle |
+| settling | `OutcomeRecorded` | `DropFragment` of fragments that are gone, `ReportOutcome` | idle |
+| going back | `OutcomeRecorded` | `DropFragment` of new ones, `UseVersion` of rest, `ReportOutcome` | idle |
 
 Invariants:
 
@@ -201,7 +201,7 @@ class StartFragment:
 
 
 @dataclass(frozen=True)
-class LetLeave:
+class DropFragment:
     """Remove a fragment that the version in force lacks; `goes_back` if it was new."""
 
     fragment: str
@@ -219,7 +219,7 @@ class RecordOutcome:
 
 
 @dataclass(frozen=True)
-class TellEnd:
+class ReportOutcome:
     """Report the outcome to the process that asked for the change."""
 
     change: Change
@@ -228,7 +228,7 @@ class TellEnd:
     why: str | None = None
 
 
-Effect: TypeAlias = RecordVersion | UseVersion | StartFragment | LetLeave | RecordOutcome | TellEnd
+Effect: TypeAlias = RecordVersion | UseVersion | StartFragment | DropFragment | RecordOutcome | ReportOutcome
 
 
 @dataclass
@@ -319,7 +319,7 @@ class LiveChange:
         return [*self._use(self._under_way.change.number), *self._settle()]
 
     def _recording_failed(self, event: RecordingFailed) -> list[Effect]:
-        return [TellEnd(self._end(), Outcome.REFUSED, None, event.why)]
+        return [ReportOutcome(self._end(), Outcome.REFUSED, None, event.why)]
 
     def _began(self, event: BatchBegan) -> list[Effect]:
         self._require_touched(event.fragment)
@@ -356,14 +356,14 @@ class LiveChange:
         return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, None, event.why)]
 
     def _settled(self, _: OutcomeRecorded) -> list[Effect]:
-        leaves = [LetLeave(fragment, goes_back=False) for fragment in self._under_way.change.leaves]
-        return [*leaves, TellEnd(self._end(), Outcome.DONE)]
+        leaves = [DropFragment(fragment, goes_back=False) for fragment in self._under_way.change.leaves]
+        return [*leaves, ReportOutcome(self._end(), Outcome.DONE)]
 
     def _went_back(self, _: OutcomeRecorded) -> list[Effect]:
         trial = self._under_way
-        leaves = [LetLeave(fragment, goes_back=True) for fragment in trial.change.starts]
+        leaves = [DropFragment(fragment, goes_back=True) for fragment in trial.change.starts]
         back = [use for use in self._use(trial.change.before) if use.fragment not in trial.change.starts]
-        return [*leaves, *back, TellEnd(self._end(), Outcome.ROLLED_BACK, trial.failed, trial.why)]
+        return [*leaves, *back, ReportOutcome(self._end(), Outcome.ROLLED_BACK, trial.failed, trial.why)]
 
     # -- parts -----------------------------------------------------------------------------------------
 

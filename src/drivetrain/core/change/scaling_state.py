@@ -174,7 +174,7 @@ def planned_scaling(state: ScalingState, earlier: Iterable[ScalingState]) -> Pla
     return PlannedScaling(state.fragment, state.before, state.after, state.bytes, likely_ms)
 
 
-class Scaled(msgspec.Struct, frozen=True):
+class CompletedScaling(msgspec.Struct, frozen=True):
     """A scaling that is done, as it is kept: at `at_ms` (ms since 1970), by the user `by`."""
 
     at_ms: int

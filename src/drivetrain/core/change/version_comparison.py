@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from drivetrain.core.change.difference import Difference, Fate
+from drivetrain.core.change.difference import ChangeKind, Difference
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
 
 
@@ -39,15 +39,15 @@ class Mark(StrEnum):
 
 
 _MARKS: Final = {
-    Fate.KEPT: Mark.KEPT,
-    Fate.SWAPPED: Mark.CHANGED,
-    Fate.RESTARTED: Mark.CHANGED,
-    Fate.DROPPED: Mark.CHANGED,
-    Fate.STARTED: Mark.NEW,
-    Fate.STOPPED: Mark.GONE,
-    Fate.DRAINED: Mark.GONE,
-    Fate.AFTER_STOP: Mark.CHANGED,
-    Fate.REFUSED: Mark.REFUSED,
+    ChangeKind.KEPT: Mark.KEPT,
+    ChangeKind.SWAPPED: Mark.CHANGED,
+    ChangeKind.RESTARTED: Mark.CHANGED,
+    ChangeKind.DROPPED: Mark.CHANGED,
+    ChangeKind.STARTED: Mark.NEW,
+    ChangeKind.STOPPED: Mark.GONE,
+    ChangeKind.DRAINED: Mark.GONE,
+    ChangeKind.AFTER_STOP: Mark.CHANGED,
+    ChangeKind.REFUSED: Mark.REFUSED,
 }
 
 SIGNS: Final = {Mark.NEW: "+", Mark.GONE: "−", Mark.CHANGED: "~", Mark.KEPT: "", Mark.REFUSED: "!"}

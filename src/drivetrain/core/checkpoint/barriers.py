@@ -20,7 +20,7 @@ so.
 | COMMIT | `Publish`, `Forward`, `Release`, `Acknowledge` | last txid = txid |
 | ROLLBACK | `RollBack`, `Forward`, `Release`, `Acknowledge` | last txid = txid − 1 |
 | INITSTATE of a later life | `Restore`, `Forward`, `Release`, `Acknowledge` | last txid = txid, initialised |
-| INITSTATE of this life, whose state is lost | `TellLost` | not forwarded |
+| INITSTATE of this life, whose state is lost | `ReportStateLost` | not forwarded |
 | INITSTATE of this life | the first time `Resume`; `Forward`, `Release`, `Acknowledge` | the same |
 
 A command below the last txid, or of an earlier round or life, and a PREPARE whose round is decided, are
@@ -183,7 +183,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class TellLost:
+class ReportStateLost:
     """Report to the coordinator that the state of this life is lost (`StateLost`)."""
 
     life: int
@@ -200,7 +200,7 @@ Effect: TypeAlias = (
     | Forward
     | Acknowledge
     | Refuse
-    | TellLost
+    | ReportStateLost
 )
 
 
@@ -348,7 +348,7 @@ class Participant:
 
     def _initialise(self, command: Command) -> list[Effect]:
         if command.life == self.life and self.lost:
-            return [TellLost(self.life)]
+            return [ReportStateLost(self.life)]
         effects: list[Effect] = []
         if command.life > self.life:
             self.life, self.lost = command.life, False

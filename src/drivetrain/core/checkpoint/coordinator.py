@@ -29,7 +29,7 @@ committed.
 | `ActionFailed` | recovering |
 | `StateLost` in the current life | recovering, in the next life: all go back to the record at INITSTATE |
 | `ParticipantsChanged` | recovering: removed fragments are no longer awaited, new ones are initialised |
-| `CheckpointWanted` | the next one is due |
+| `CheckpointRequested` | the next one is due |
 
 All fragments answer a repeated command, and an answer that is late enough belongs to another transaction, so
 the current command is sent again. Unlimited, that loop feeds itself. So a command is repeated only after the
@@ -72,10 +72,10 @@ from drivetrain.core.checkpoint.transaction import (
     CheckpointRecord,
     Command,
     Phase,
-    Row,
     Snapshot,
     StateLost,
     Transaction,
+    Transition,
 )
 from drivetrain.errors import ConfigError, InternalError, PeerViolationError
 
@@ -98,12 +98,12 @@ class ParticipantsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointWanted:
+class CheckpointRequested:
     """A checkpoint is requested as soon as possible."""
 
 
 Event: TypeAlias = (
-    TimePassed | ActionAcked | ActionFailed | StateLost | ParticipantsChanged | CheckpointWanted
+    TimePassed | ActionAcked | ActionFailed | StateLost | ParticipantsChanged | CheckpointRequested
 )
 
 
@@ -232,7 +232,7 @@ class CheckpointCoordinator:
                         self.recovering = True  # nothing is under way that could fail
                     else:
                         self._fail((), "the fragments of the application have changed", now_ms)
-            case CheckpointWanted():
+            case CheckpointRequested():
                 self._wanted = True
         return effects
 
@@ -344,7 +344,7 @@ class CheckpointCoordinator:
         self.transaction = transaction
         effects.append(Persist(transaction))
 
-    def _row(self) -> Row:
+    def _row(self) -> Transition:
         return TABLE[self.transaction.phase, self.recovering]
 
     def _command(self) -> Command:

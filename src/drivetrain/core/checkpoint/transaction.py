@@ -57,7 +57,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Transition:
     """The action of a state; once all have acknowledged it, the next phase, and how the txid changes."""
 
     action: Action
@@ -65,13 +65,13 @@ class Row:
     txid_by: int = 0
 
 
-TABLE: Final[Mapping[tuple[Phase, bool], Row]] = MappingProxyType(
+TABLE: Final[Mapping[tuple[Phase, bool], Transition]] = MappingProxyType(
     {
-        (Phase.PREPARING, False): Row(Action.PREPARE, Phase.COMMITTING),
-        (Phase.COMMITTING, False): Row(Action.COMMIT, Phase.COMMITTED),
-        (Phase.PREPARING, True): Row(Action.ROLLBACK, Phase.COMMITTED, -1),
-        (Phase.COMMITTING, True): Row(Action.COMMIT, Phase.COMMITTED),
-        (Phase.COMMITTED, True): Row(Action.INITSTATE, Phase.COMMITTED),
+        (Phase.PREPARING, False): Transition(Action.PREPARE, Phase.COMMITTING),
+        (Phase.COMMITTING, False): Transition(Action.COMMIT, Phase.COMMITTED),
+        (Phase.PREPARING, True): Transition(Action.ROLLBACK, Phase.COMMITTED, -1),
+        (Phase.COMMITTING, True): Transition(Action.COMMIT, Phase.COMMITTED),
+        (Phase.COMMITTED, True): Transition(Action.INITSTATE, Phase.COMMITTED),
     }
 )
 """By (phase, recovering). COMMITTED and not recovering has none: a due checkpoint begins PREPARING."""

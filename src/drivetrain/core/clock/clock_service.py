@@ -19,10 +19,10 @@ when a waiter's time has been reached.
 | `FragmentReported` by a newer attempt: its clock is reset to the application's, then moves up | the same |
 | `FragmentReported` by an older attempt | |
 | `FragmentRestarted`: its clock is reset to the application's | |
-| `ClockWanted`: a process waits for that time | `PersistClock` when it has been reached |
-| `ClockPersisted` of a clock that was requested | `TellClock` when it has moved |
+| `ClockRequested`: a process waits for that time | `PersistClock` when it has been reached |
+| `ClockPersisted` of a clock that was requested | `AnnounceClock` when it has moved |
 | `ClockPersisted` of another, which an earlier service requested | |
-| `TimePassed` | `PersistClock` when it is time; `TellStalls` when others stall than before |
+| `TimePassed` | `PersistClock` when it is time; `AnnounceStalls` when others stall than before |
 
 A fragment *stalls* when its clock has not moved up for `stall_ms`; a restart does not reset that time. It
 waits for what it reported, else for its start, for its slowest upstream that stalls as well, for data of its
@@ -88,7 +88,7 @@ class FragmentRestarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockWanted:
+class ClockRequested:
     """A process waits until the clock has reached this time."""
 
     clock_ms: int
@@ -107,7 +107,7 @@ class TimePassed:
 
 
 Event: TypeAlias = (
-    FragmentsChanged | FragmentReported | FragmentRestarted | ClockWanted | ClockPersisted | TimePassed
+    FragmentsChanged | FragmentReported | FragmentRestarted | ClockRequested | ClockPersisted | TimePassed
 )
 
 
@@ -119,7 +119,7 @@ class PersistClock:
 
 
 @dataclass(frozen=True, slots=True)
-class TellClock:
+class AnnounceClock:
     """Announce the application's clock."""
 
     clock_ms: int
@@ -136,13 +136,13 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class TellStalls:
+class AnnounceStalls:
     """Announce the fragments that stall now, in topological order; empty: the clock moves again."""
 
     stalls: tuple[Stall, ...]
 
 
-Effect: TypeAlias = PersistClock | TellClock | TellStalls
+Effect: TypeAlias = PersistClock | AnnounceClock | AnnounceStalls
 
 _RETRY_MS: Final = 1_000
 """How long to wait for `ClockPersisted` before asking again, while a process waits for that clock."""
@@ -234,7 +234,7 @@ class ClockService:
                 fragment = self._fragments.get(id)
                 if fragment is not None and attempt > fragment.attempt:
                     self._reset(fragment, attempt)
-            case ClockWanted(clock_ms):
+            case ClockRequested(clock_ms):
                 if clock_ms > self._persisted_ms:
                     heapq.heappush(self._wanted, clock_ms)
             case ClockPersisted(clock_ms):
@@ -298,7 +298,7 @@ class ClockService:
             self._under_way_ms.popleft()
         while self._wanted and self._wanted[0] <= clock_ms:
             heapq.heappop(self._wanted)
-        return [TellClock(clock_ms)]
+        return [AnnounceClock(clock_ms)]
 
     def _persist(self, now_ms: int, effects: list[Effect]) -> None:
         if self._clocks is None or self._clocks.smallest <= self._persisted_ms:
@@ -321,7 +321,7 @@ class ClockService:
         if stalling == self._stalling:
             return []
         self._stalling = stalling
-        return [TellStalls(stalls)]
+        return [AnnounceStalls(stalls)]
 
     def _is_stalling(self, fragment: _Fragment, now_ms: int) -> bool:
         return fragment.highest_ms < FINAL_CLOCK_MS and now_ms - fragment.moved_ms >= self._stall_ms

@@ -81,7 +81,7 @@ class ApplicationRecord(msgspec.Struct, frozen=True, array_like=True):
     end: int = 0
 
 
-class Happening(Enum):
+class RecordEvent(Enum):
     """The events of a record."""
 
     LAUNCH = "is launched"
@@ -93,10 +93,10 @@ class Happening(Enum):
 
 
 _S = ApplicationState
-_H = Happening
+_H = RecordEvent
 _OVER: Final = (_S.SUCCEEDED, _S.FAILED, _S.KILLED)
 
-TRANSITIONS: Final[Mapping[tuple[ApplicationState, Happening], tuple[ApplicationState, ...]]] = (
+TRANSITIONS: Final[Mapping[tuple[ApplicationState, RecordEvent], tuple[ApplicationState, ...]]] = (
     MappingProxyType(
         {
             # (state, happening): the states that may follow

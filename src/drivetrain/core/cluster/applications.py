@@ -36,7 +36,7 @@ from drivetrain.core.cluster.application_record import (
     TRANSITIONS,
     ApplicationRecord,
     ApplicationState,
-    Happening,
+    RecordEvent,
     RefusedError,
 )
 from drivetrain.core.cluster.record_limits import RecordLimits, cut
@@ -121,7 +121,7 @@ class ApplicationRegistry:
 
     def launch(self, app_id: str, launch_id: str, worker_id: str, worker: str) -> ApplicationRecord:
         """The next application master is to be started there: a new epoch."""
-        record = self._after(app_id, Happening.LAUNCH, ApplicationState.PENDING)
+        record = self._after(app_id, RecordEvent.LAUNCH, ApplicationState.PENDING)
         return self._put(
             msgspec.structs.replace(
                 record,
@@ -136,7 +136,7 @@ class ApplicationRegistry:
     def register(self, app_id: str, epoch: int) -> ApplicationRecord:
         """The application master of an epoch has registered. Raises `RefusedError` for another epoch."""
         self._require_epoch(app_id, epoch)
-        record = self._after(app_id, Happening.REGISTER, ApplicationState.ACTIVE)
+        record = self._after(app_id, RecordEvent.REGISTER, ApplicationState.ACTIVE)
         return self._put(msgspec.structs.replace(record, state=ApplicationState.ACTIVE, why=None))
 
     def report(
@@ -171,9 +171,9 @@ class ApplicationRegistry:
         if state is ApplicationState.PENDING:
             state = record.state
             if state.is_over:
-                raise self._illegal(record, Happening.REPORT)
+                raise self._illegal(record, RecordEvent.REPORT)
         else:
-            self._after(app_id, Happening.REPORT, state)
+            self._after(app_id, RecordEvent.REPORT, state)
         before_ms = record.clock_ms if replayed_from_ms is None else replayed_from_ms
         clocks = [clock for clock in (before_ms, clock_ms) if clock is not None]
         return self._put(
@@ -205,7 +205,7 @@ class ApplicationRegistry:
         why = cut(why) or ""
         is_over = len(deaths) > self._max_deaths
         state = ApplicationState.FAILED if is_over else ApplicationState.PENDING
-        self._after(app_id, Happening.DIE, state)
+        self._after(app_id, RecordEvent.DIE, state)
         if is_over:
             why = (
                 f"{why}; that was failure {len(deaths)} of an application master within {self._window_ms} ms"
@@ -232,7 +232,7 @@ class ApplicationRegistry:
                 reason="already-over",
                 remedy="drivetrain apps lists the applications",
             )
-        self._after(record.app_id, Happening.KILL, ApplicationState.KILLED)
+        self._after(record.app_id, RecordEvent.KILL, ApplicationState.KILLED)
         return self._put(
             msgspec.structs.replace(
                 record, state=ApplicationState.KILLED, ended_ms=now_ms, why="killed by a user"
@@ -250,7 +250,7 @@ class ApplicationRegistry:
             self._require_free(record.name)
         if spec is not None:
             self._require_small(record.name, spec, record.submission_id)
-        self._after(record.app_id, Happening.RESTART, ApplicationState.PENDING)
+        self._after(record.app_id, RecordEvent.RESTART, ApplicationState.PENDING)
         return self._put(
             msgspec.structs.replace(
                 record,
@@ -323,7 +323,7 @@ class ApplicationRegistry:
             )
         return record
 
-    def _after(self, app_id: str, happening: Happening, state: ApplicationState) -> ApplicationRecord:
+    def _after(self, app_id: str, happening: RecordEvent, state: ApplicationState) -> ApplicationRecord:
         record = self._records.get(app_id)
         if record is None:
             raise RefusedError(f"there is no application {app_id!r}", reason="unknown-application")
@@ -331,7 +331,7 @@ class ApplicationRegistry:
             raise self._illegal(record, happening)
         return record
 
-    def _illegal(self, record: ApplicationRecord, happening: Happening) -> RefusedError:
+    def _illegal(self, record: ApplicationRecord, happening: RecordEvent) -> RefusedError:
         return RefusedError(
             f"{record.app_id} is {record.state.value}: it cannot be that it {happening.value}",
             reason="stale-epoch",

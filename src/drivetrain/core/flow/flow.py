@@ -53,7 +53,7 @@ Life: TypeAlias = tuple[int, int, int]
 many queries its process had started before. Later ones are higher."""
 
 
-class Sent(msgspec.Struct, frozen=True, array_like=True):
+class SentEntry(msgspec.Struct, frozen=True, array_like=True):
     """One entry as its producer appended it, or as its subscriber sees it; sizes in bytes."""
 
     number: int
@@ -112,14 +112,14 @@ class FlowMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SendAckRequest:
     """Effect: send this to the subscriber."""
 
     request: AckRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledge:
+class SendAck:
     """Effect: send this to the producer."""
 
     ack: Ack
@@ -132,8 +132,8 @@ class ReportLoss:
     loss: Loss
 
 
-SenderEffect: TypeAlias = Request | ReportLoss
-ReceiverEffect: TypeAlias = Acknowledge | ReportLoss
+SenderEffect: TypeAlias = SendAckRequest | ReportLoss
+ReceiverEffect: TypeAlias = SendAck | ReportLoss
 
 
 @dataclass(frozen=True, slots=True)

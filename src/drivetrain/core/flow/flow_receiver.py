@@ -14,13 +14,13 @@ from drivetrain.core.flow.flow import (
     REMADE,
     UNREADABLE,
     Ack,
-    Acknowledge,
     AckRequest,
     Life,
     Loss,
     ReceiverEffect,
     ReportLoss,
-    Sent,
+    SendAck,
+    SentEntry,
 )
 from drivetrain.errors import InternalError
 
@@ -66,7 +66,7 @@ class FlowReceiver:
         return self._answer()
 
     def requested(
-        self, request: AckRequest, seen: Sequence[Sent | None], now_ms: int
+        self, request: AckRequest, seen: Sequence[SentEntry | None], now_ms: int
     ) -> list[ReceiverEffect]:
         """A request arrived; `seen` are the entries of `wanted(request)` in the log here (None: missing)."""
         if (request.incarnation, request.seq) < (self._incarnation, self._seq):
@@ -89,7 +89,7 @@ class FlowReceiver:
     # -- steps ---------------------------------------------------------------------------------------
 
     def _compare(
-        self, request: AckRequest, seen: Sequence[Sent | None], now_ms: int
+        self, request: AckRequest, seen: Sequence[SentEntry | None], now_ms: int
     ) -> list[ReceiverEffect] | None:
         wanted = self.wanted(request)
         if len(seen) != len(wanted):
@@ -128,7 +128,7 @@ class FlowReceiver:
         ack = Ack(request.incarnation, request.seq, self.life, start, position, received)
         if self.position >= request.end:
             self._pending = None
-        return [Acknowledge(ack)]
+        return [SendAck(ack)]
 
     def check(self) -> None:
         """Verify the invariants of the counts; raises InternalError."""

@@ -18,9 +18,9 @@ from drivetrain.core.flow.flow import (
     Life,
     Loss,
     ReportLoss,
-    Request,
+    SendAckRequest,
     SenderEffect,
-    Sent,
+    SentEntry,
     Window,
 )
 from drivetrain.errors import InternalError, PeerViolationError
@@ -39,7 +39,7 @@ class FlowSender:
         *,
         incarnation: int,
         position: int,
-        entries: Iterable[Sent] = (),
+        entries: Iterable[SentEntry] = (),
         now_ms: int = 0,
         idle_ms: int = 200,
         retry_ms: int = 1_000,
@@ -53,14 +53,14 @@ class FlowSender:
         """How many acks came from an older incarnation or life."""
         self._idle_ms = idle_ms
         self._retry_ms = retry_ms
-        self._known: deque[Sent] = (
+        self._known: deque[SentEntry] = (
             deque()
         )  # from the start of the newest request on: acks are compared with these
         self._end = position
         self._rows = 0
         self._bytes = 0
         self._counted = 0  # entries other than barriers
-        self._largest = Sent(-1, 0, 0, 0)
+        self._largest = SentEntry(-1, 0, 0, 0)
         self._seq = 0
         self._requested: AckRequest | None = None
         self._requested_share = 0.0
@@ -68,7 +68,7 @@ class FlowSender:
         self._life: Life = (-1, -1, -1)
         for entry in entries:
             self._push(entry)
-        self._largest = Sent(-1, self._rows, self._bytes, 0)  # as large as an earlier window allowed
+        self._largest = SentEntry(-1, self._rows, self._bytes, 0)  # as large as an earlier window allowed
 
     # -- state -----------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class FlowSender:
 
     # -- events --------------------------------------------------------------------------------------
 
-    def appended(self, entry: Sent, now_ms: int, *, last: bool = False) -> list[SenderEffect]:
+    def appended(self, entry: SentEntry, now_ms: int, *, last: bool = False) -> list[SenderEffect]:
         """An entry is in the log. Raises InternalError when the window was full, unless it is the `last`."""
         if entry.number != self._end:
             raise InternalError(f"flow invariant 3: entry {entry.number} follows entry {self._end - 1}")
@@ -100,7 +100,7 @@ class FlowSender:
         excess = self.is_full
         self._push(entry)
         if excess:
-            self._largest = Sent(entry.number, self._rows, self._bytes, 0)
+            self._largest = SentEntry(entry.number, self._rows, self._bytes, 0)
         share = self.window.filled(*self.unacknowledged)
         if share - self._requested_share >= 1 / STEPS:
             return self._request(now_ms)
@@ -149,7 +149,7 @@ class FlowSender:
         is_all = start >= self._first and all(entry.checksum != UNREADABLE for entry in entries)
         return sum(entry.rows for entry in entries), is_all
 
-    def _push(self, entry: Sent) -> None:
+    def _push(self, entry: SentEntry) -> None:
         if entry.number != self._end:
             raise InternalError(f"flow invariant 3: entry {entry.number} follows entry {self._end - 1}")
         self._known.append(entry)
@@ -157,7 +157,7 @@ class FlowSender:
         self._rows += entry.rows
         self._bytes += entry.bytes
         self._counted += not entry.is_barrier
-        self._largest = Sent(
+        self._largest = SentEntry(
             entry.number, max(self._largest.rows, entry.rows), max(self._largest.bytes, entry.bytes), 0
         )
 
@@ -177,7 +177,7 @@ class FlowSender:
         self._requested = AckRequest(self.incarnation, self._seq, self.position, entries)
         self._requested_share = self.window.filled(*self.unacknowledged)
         self._spoke_ms = now_ms
-        return [Request(self._requested)]
+        return [SendAckRequest(self._requested)]
 
     def check(self) -> None:
         """Verify the invariants; raises InternalError naming the one that does not hold."""

@@ -49,7 +49,7 @@ from drivetrain.core.job.job_events import (
     JobChanged,
     JobEffect,
     JobState,
-    NoteTheEnd,
+    RecordJobEnd,
     Vertex,
     WakeFragment,
     WakeJob,
@@ -333,7 +333,7 @@ class Job:
         return effects
 
     def _look_for_end(self) -> list[JobEffect]:
-        return [NoteTheEnd()] if self.state is JobState.RUNNING and self._all_finished() else []
+        return [RecordJobEnd()] if self.state is JobState.RUNNING and self._all_finished() else []
 
     def _look_for_rest(self, now_ms: int) -> list[JobEffect]:
         """Leave FAILING or CANCELLING once nothing runs any more."""

@@ -97,7 +97,7 @@ class WakeJob:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteTheEnd:
+class RecordJobEnd:
     """Effect: all fragments have finished; record that, then call `concluded`."""
 
 
@@ -108,4 +108,4 @@ class JobChanged:
     state: JobState
 
 
-JobEffect: TypeAlias = DeployAttempt | CancelAttempt | WakeFragment | WakeJob | NoteTheEnd | JobChanged
+JobEffect: TypeAlias = DeployAttempt | CancelAttempt | WakeFragment | WakeJob | RecordJobEnd | JobChanged

@@ -268,7 +268,7 @@ def first_row(start_us: int, step_us: int, from_ms: int) -> int:
     return max(0, -(-(from_ms * 1000 - start_us) // step_us))
 
 
-class Kept(NamedTuple):
+class RetainedEntry(NamedTuple):
     """An entry of a store that was read: its size, when it was stored, its newest timestamp if any."""
 
     number: int
@@ -277,11 +277,11 @@ class Kept(NamedTuple):
     newest_ms: int | None
 
 
-class KeptTail:
+class RetainedEntries:
     """The entries that a store keeps for replays after they were read, oldest first, densely numbered."""
 
     def __init__(self) -> None:
-        self._entries: deque[Kept] = deque()
+        self._entries: deque[RetainedEntry] = deque()
         self._bytes = 0
 
     @property
@@ -289,14 +289,14 @@ class KeptTail:
         """The number after the newest entry; None when there is none."""
         return self._entries[-1].number + 1 if self._entries else None
 
-    def add(self, entry: Kept) -> None:
+    def add(self, entry: RetainedEntry) -> None:
         """One more entry was read; raises InternalError unless it follows the newest."""
         if self.end not in (None, entry.number):
             raise InternalError(f"entry {entry.number} of a store does not follow entry {self.end}")
         self._entries.append(entry)
         self._bytes += entry.bytes
 
-    def drop(self, *, keep_bytes: int, keep_ms: int, keep_entries: int, now_ms: int) -> list[Kept]:
+    def drop(self, *, keep_bytes: int, keep_ms: int, keep_entries: int, now_ms: int) -> list[RetainedEntry]:
         """Drop the oldest while there are too many bytes or entries, or they are too old; returns them."""
         gone = []
         while self._entries and (

@@ -210,7 +210,7 @@ def _keep_only(record: dict[str, Any], name: str, entries: Sequence[Any]) -> Non
 class StateOfKey:
     """A named state of the current key of `place`: the base of values, lists and maps."""
 
-    def __init__(self, place: Place, name: str, types: Sequence[Any], ttl_ms: int | None) -> None:
+    def __init__(self, place: CurrentKey, name: str, types: Sequence[Any], ttl_ms: int | None) -> None:
         self.name: Final = name
         self._place: Final = place
         self._types: Final = types
@@ -252,7 +252,7 @@ class StateOfKey:
         self._place.states.touch(self._place.required_key())
 
 
-class Place:
+class CurrentKey:
     """The key and time of the message or timer that a Task processes."""
 
     def __init__(self, states: KeyStates) -> None:

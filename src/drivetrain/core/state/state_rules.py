@@ -71,7 +71,7 @@ class StateRules(Generic[S]):
 
 
 @dataclass(frozen=True)
-class Ended(Generic[S]):
+class EndedWindow(Generic[S]):
     """The last state of a key in a window that has ended."""
 
     span: Span

@@ -48,7 +48,7 @@ import msgspec
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.state.key_timers import KeyTimers
 from drivetrain.core.state.state_layer import GONE, Layer
-from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
+from drivetrain.core.state.state_rules import EVER, EndedWindow, Span, StateRules
 from drivetrain.core.state.stored_form import StoredForm
 from drivetrain.errors import InputError, InternalError
 
@@ -179,12 +179,12 @@ class TwoStates(Generic[S]):
 
     # -- time ----------------------------------------------------------------------------------------
 
-    def advance(self, clock_ms: int) -> tuple[list[Ended[S]], list[Picture]]:
+    def advance(self, clock_ms: int) -> tuple[list[EndedWindow[S]], list[Picture]]:
         """Move the clock (ms, never back); returns the windows that end, and the pictures."""
         if clock_ms < self.clock_ms:
             raise InternalError(f"the clock of states went back from {self.clock_ms} to {clock_ms} ms")
         over = [s for s in self._spans() if s != EVER and self.clock_ms < s[1] <= clock_ms]
-        ended = [Ended(span, key, self._joined(key, span)) for span in over for key in self._keys(span)]
+        ended = [EndedWindow(span, key, self._joined(key, span)) for span in over for key in self._keys(span)]
         self.clock_ms = clock_ms
         if self.rules.step_ms is None:
             for span in over:

@@ -34,7 +34,7 @@ from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
-    CheckpointWanted,
+    CheckpointRequested,
     Completed,
     Effect,
     Emit,
@@ -180,7 +180,7 @@ class CheckpointActor(Actor):
             self._has_history = saved is not None
             self._newest = self._core.record
             if self._wanted_round:
-                self._core.step(CheckpointWanted(), self._now_ms())
+                self._core.step(CheckpointRequested(), self._now_ms())
         return self._core
 
     def _is_awake(self, core: CheckpointCoordinator) -> bool:
@@ -245,7 +245,7 @@ class CheckpointActor(Actor):
         self._wanted_round = core.transaction.round + 1
         wait = _Waiting(self, core, self._wanted_round, timeout_ms, sender)
         self.context.system.purgatory.try_complete_else_watch(wait, [self._key])
-        await self._step(core, CheckpointWanted())
+        await self._step(core, CheckpointRequested())
         await self._step(core, TimePassed())
 
     @property

@@ -58,13 +58,13 @@ from drivetrain.core.checkpoint.barriers import (
     Publish,
     Refuse,
     Release,
+    ReportStateLost,
     Restore,
     Resume,
     RollBack,
     SnapshotFailed,
     SnapshotTaken,
     TakeSnapshot,
-    TellLost,
 )
 from drivetrain.core.checkpoint.transaction import (
     COORDINATOR,
@@ -315,7 +315,7 @@ class Participation:
                 self._book.answer(ack)
             case Refuse(_, reason):
                 self._book.answer(ActionFailed(self.fragment, reason))
-            case TellLost(life):
+            case ReportStateLost(life):
                 self._book.answer(StateLost(self.fragment, life, "its checkpoint is lost"))
 
     def _take_snapshot(self, command: Command, wait_s: float) -> bool:

@@ -5,8 +5,8 @@ age, and which one is the newest is known only when the clocks of both streams h
 
 Design: both sides are packed by bucket of their keys, as Arrow (see `deduplication`). Messages and versions
 wait in the state of the bucket. When the clock has passed a message, it is joined with the versions that it
-sees (`core.state.versions`); older versions are then dropped. Without `on`, versions go to all buckets, and
-each message to an arbitrary one.
+sees (`core.state.row_versions`); older versions are then dropped. Without `on`, versions go to all buckets,
+and each message to an arbitrary one.
 
 A late version (older than the clock before its batch) does not change results that were emitted: messages
 from the clock on see it if it is still the newest. It is counted; a late message is counted and left out.
@@ -32,8 +32,8 @@ from drivetrain.api.graph import Node
 from drivetrain.api.operations import JoinAsOf
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, ended_by
 from drivetrain.core.state.paged_state import BUCKETS, bucket_of
+from drivetrain.core.state.row_versions import RowVersion, RowVersions
 from drivetrain.core.state.state_keys import encoded_key
-from drivetrain.core.state.versions import Version, Versions
 from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import keys_of
@@ -189,7 +189,7 @@ class AsOfFunction(BucketFunction):
 
     def _join(self, messages: pa.Table, versions: pa.Table | None) -> pa.Table | None:
         """The messages with the columns of the versions that they see; None if there are none."""
-        seen = Versions([] if versions is None else _versions(versions))
+        seen = RowVersions([] if versions is None else _versions(versions))
         left: list[int] = []
         right: list[int | None] = []
         keys, times = messages.column(_KEY).to_pylist(), times_of(messages).to_pylist()
@@ -213,7 +213,7 @@ class AsOfFunction(BucketFunction):
     def _keep(self, state: Any, waiting: pa.Table | None, versions: pa.Table | None, clock_ms: int) -> None:
         if versions is not None:
             versions = versions.take(
-                pa.array(Versions(_versions(versions)).needed(clock_ms * 1000), pa.int64())
+                pa.array(RowVersions(_versions(versions)).needed(clock_ms * 1000), pa.int64())
             )
         has_messages = waiting is not None and waiting.num_rows > 0
         if clock_ms >= FINAL_CLOCK_MS or (versions is None and not has_messages):
@@ -242,7 +242,7 @@ def _joined(kept: list[pa.Table | None], came: list[pa.Table]) -> pa.Table | Non
     return pa.concat_tables(tables) if tables else None
 
 
-def _versions(table: pa.Table) -> list[Version]:
+def _versions(table: pa.Table) -> list[RowVersion]:
     """The versions of a table; equal times are ordered by content, so that batches do not decide."""
     keys, things = table.column(_KEY).to_pylist(), table.column(_THING).to_pylist()
     rows = zip(keys, things, times_of(table).to_pylist(), range(table.num_rows), strict=True)
@@ -250,7 +250,7 @@ def _versions(table: pa.Table) -> list[Version]:
     for key, thing, time_us, row in rows:
         places.setdefault((key, thing, time_us), []).append(row)
     return [
-        Version(*place, repr(table.slice(row, 1).to_pylist()) if len(alike) > 1 else "", row)
+        RowVersion(*place, repr(table.slice(row, 1).to_pylist()) if len(alike) > 1 else "", row)
         for place, alike in places.items()
         for row in alike
     ]

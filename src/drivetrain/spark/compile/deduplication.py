@@ -6,9 +6,10 @@ messages out of order, the one that arrives first passes, so the result depends 
 into batches.
 
 Design: messages wait until the clock reaches their time, when no earlier one can come, and are then judged in
-the order of their times (`core.state.first_of_span`). The input is packed by bucket of keys, as for folds
-(see `keyed`), but as Arrow: only the key of a message becomes a Python object. A bucket is one Spark group,
-and its state is one blob: for each key the time of the last message that passed, and the waiting messages.
+the order of their times (`core.state.deduplication_state`). The input is packed by bucket of keys, as for
+folds (see `keyed`), but as Arrow: only the key of a message becomes a Python object. A bucket is one Spark
+group, and its state is one blob: for each key the time of the last message that passed, and the waiting
+messages.
 
 Messages of one key and one time are judged together: at most one of them passes, the first by its content, so
 a repeated batch gives the same result.
@@ -35,7 +36,7 @@ from pyspark.sql.types import StructType
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import Deduplicate
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, ended_by
-from drivetrain.core.state.first_of_span import FirstOfSpan
+from drivetrain.core.state.deduplication_state import DeduplicationState
 from drivetrain.core.state.paged_state import bucket_of
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import GraphError
@@ -133,7 +134,7 @@ class DeduplicateFunction(BucketFunction):
     def _rows(self, _bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         clock_ms = clock_in(state)
         kept, held = _decode(state.get[0]) if state.exists else (None, b"")
-        first = FirstOfSpan(self.span_us, kept)
+        first = DeduplicationState(self.span_us, kept)
         tables = [] if state.hasTimedOut else [as_table(p) for frame in frames for p in frame["payload"]]
         came = sum(table.num_rows for table in tables)
         tables = [table.filter(pc.greater_equal(times_of(table), clock_ms * 1000)) for table in tables]
@@ -154,7 +155,7 @@ class DeduplicateFunction(BucketFunction):
             yield pd.DataFrame({"payload": [payload], "late": [late]})
 
 
-def passing(first: FirstOfSpan, table: pa.Table) -> pa.Table:
+def passing(first: DeduplicationState, table: pa.Table) -> pa.Table:
     """The rows of a table that pass, in the order of their times."""
     rows = zip(
         times_of(table).to_pylist(), table.column(_KEY).to_pylist(), range(table.num_rows), strict=True
@@ -171,7 +172,7 @@ def _content(table: pa.Table, row: int) -> str:
     return repr(table.slice(row, 1).to_pylist())
 
 
-def _keep(state: Any, first: FirstOfSpan, waiting: pa.Table | None, clock_ms: int) -> None:
+def _keep(state: Any, first: DeduplicationState, waiting: pa.Table | None, clock_ms: int) -> None:
     """Store the state for the next call, and set its timeout to when the clock reaches the next message."""
     held, next_us = b"", first.forgets_at_us
     if waiting is not None and waiting.num_rows:

@@ -26,7 +26,7 @@ from drivetrain.api.keyed_task import RUNNING, KeyedDeclaration, KeyedTask
 from drivetrain.api.operations import Process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, ended_by
 from drivetrain.core.state.key_migration import declaration
-from drivetrain.core.state.key_states import KINDS, KeyStates, Place
+from drivetrain.core.state.key_states import KINDS, CurrentKey, KeyStates
 from drivetrain.core.state.state_keys import decoded_key
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile.bucket_function import BucketFunction
@@ -109,13 +109,13 @@ class KeyedFunction(BucketFunction):
             yield result_row(batch.results, batch.late)
 
 
-class _Running(Place, TimersOfKey):
+class _Running(CurrentKey, TimersOfKey):
     """The part of its runner that a Task can use: the states of the current key, and its timers."""
 
     def __init__(
         self, states: KeyStates, declared: KeyedDeclaration, kind: type[KeyedTask[Any, Any]]
     ) -> None:
-        Place.__init__(self, states)
+        CurrentKey.__init__(self, states)
         TimersOfKey.__init__(self, states, kind, KeyedTask)
         self.states_by_name = {
             s.name: KINDS[s.kind](self, s.name, s.types, s.ttl_ms) for s in declared.states

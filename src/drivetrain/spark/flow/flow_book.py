@@ -36,15 +36,15 @@ from drivetrain.core.channel.retention import Limits, Retention
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.flow.flow import (
     UNREADABLE,
-    Acknowledge,
     FlowMessage,
     Life,
     Loss,
     ReceiverEffect,
     ReportLoss,
-    Request,
+    SendAck,
+    SendAckRequest,
     SenderEffect,
-    Sent,
+    SentEntry,
     Window,
 )
 from drivetrain.core.flow.flow_receiver import FlowReceiver
@@ -147,12 +147,12 @@ class FlowBook:
         """A query that writes `channel` starts; it continues from the log and the recorded positions."""
         start, end = store.start(), store.length()
         retention = Retention(self._limits, start)
-        entries: list[Sent] = []
+        entries: list[SentEntry] = []
         has_ended = False
         for number in range(start, end):
             entry = readable(store, number)
             has_ended = has_ended or (entry is not None and entry.clock_ms >= FINAL_CLOCK_MS)
-            sent = Sent(number, 0, 0, UNREADABLE) if entry is None else sent_of(entry)
+            sent = SentEntry(number, 0, 0, UNREADABLE) if entry is None else sent_of(entry)
             entries.append(sent)
             age_ms = 0 if entry is None else self._age_ms(store.stored_ms(number))
             retention.added(sent.bytes, self._now_ms() - age_ms, is_barrier=sent.is_barrier)
@@ -377,14 +377,14 @@ class FlowBook:
     def _send(self, end: _Producing, effects: list[SenderEffect]) -> None:
         for effect in effects:
             to = end.channel.consumer_fragment
-            if isinstance(effect, Request):
+            if isinstance(effect, SendAckRequest):
                 self.send(FlowMessage(end.channel.id, to, request=effect.request))
             else:
                 self.send(FlowMessage(end.channel.id, to, loss=effect.loss))
 
     def _answer(self, end: _Subscribing, effects: list[ReceiverEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Acknowledge):
+            if isinstance(effect, SendAck):
                 self.send(FlowMessage(end.channel.id, end.channel.producer_fragment, ack=effect.ack))
             elif isinstance(effect, ReportLoss):
                 end.losses.append(effect.loss)

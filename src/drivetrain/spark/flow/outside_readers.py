@@ -3,7 +3,7 @@
 Problem: the reader is another application. It answers no flow message, and may be stopped for days while its
 producer runs.
 
-Design: the channel's files show the producer how far the reader is. `core.channel.outside_room` decides
+Design: the channel's files show the producer how far the reader is. `core.channel.outside_quota` decides
 whether a batch may begin and which entries are dropped. The account is updated before a batch and every few
 seconds; the files are small, and there is one subscription or a few.
 
@@ -27,7 +27,7 @@ from drivetrain.api.operations import Subscription
 from drivetrain.config.units import show_size_bytes
 from drivetrain.core.channel.channel_log import SubscriberId, TrimmedError
 from drivetrain.core.channel.channel_progress import ChannelProgress
-from drivetrain.core.channel.outside_room import OutsidePolicy, OutsideRoom
+from drivetrain.core.channel.outside_quota import OutsidePolicy, OutsideQuota
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, known_clock
 from drivetrain.core.figures import show_counted
 from drivetrain.core.plan.plan import Plan, PlannedChannel
@@ -51,7 +51,7 @@ class _Outside:
         self.shown: Final = shown
         self.store: Final = store
         self.reader: Final = OutsideReader(store)
-        self.room: Final = OutsideRoom(policy, store.start())
+        self.room: Final = OutsideQuota(policy, store.start())
         self.clock_ms: int | None = None
         self.blocked_s: float | None = None
         self.blocked_before_s = 0.0

@@ -6,7 +6,7 @@ Called by `flow_book`.
 from __future__ import annotations
 
 from drivetrain.core.channel.channel_log import Entry, TrimmedError
-from drivetrain.core.flow.flow import REMADE, Sent
+from drivetrain.core.flow.flow import REMADE, SentEntry
 from drivetrain.runtime.channel.segments import REMADE as REMADE_FOLDER
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
@@ -20,9 +20,9 @@ def readable(store: ChannelStore, number: int) -> Entry | None:
         return None
 
 
-def sent_of(entry: Entry) -> Sent:
+def sent_of(entry: Entry) -> SentEntry:
     """The messages, the bytes and the checksum of an entry."""
     if any(segment.path.startswith(REMADE_FOLDER) for segment in entry.segments):
-        return Sent(entry.number, entry.rows, entry.bytes, REMADE)
+        return SentEntry(entry.number, entry.rows, entry.bytes, REMADE)
     checksum = sum(segment.crc32 for segment in entry.segments) & 0xFFFFFFFF
-    return Sent(entry.number, entry.rows, entry.bytes, checksum, entry.barrier is not None)
+    return SentEntry(entry.number, entry.rows, entry.bytes, checksum, entry.barrier is not None)

@@ -30,7 +30,7 @@ from typing import Any
 
 from drivetrain.api.moments import moment_text
 from drivetrain.core.channel.channel_log import SubscriberId
-from drivetrain.core.replay.replay import Kept, KeptTail, ReplayError
+from drivetrain.core.replay.replay import ReplayError, RetainedEntries, RetainedEntry
 from drivetrain.runtime.channel.store import ChannelStore
 
 _INDEX = "index.json"
@@ -46,7 +46,7 @@ class Retention:
     def __init__(self, keep_bytes: int, keep_ms: int) -> None:
         self._keep_bytes = keep_bytes
         self._keep_ms = keep_ms
-        self._tail = KeptTail()
+        self._tail = RetainedEntries()
 
     def trim(self, store: ChannelStore) -> None:
         """Delete entries that were read and need not be kept; looks at those read since the last call."""
@@ -59,7 +59,7 @@ class Retention:
         for entry in store.entries(first, floor):
             stamps = [segment.max_ts_ms for segment in entry.segments]
             stored_ms = store.stored_ms(entry.number)
-            self._tail.add(Kept(entry.number, entry.bytes, stored_ms, max(stamps, default=None)))
+            self._tail.add(RetainedEntry(entry.number, entry.bytes, stored_ms, max(stamps, default=None)))
         gone = self._tail.drop(
             keep_bytes=self._keep_bytes,
             keep_ms=self._keep_ms,
@@ -107,7 +107,7 @@ def first_entry(store: ChannelStore, from_ms: int, column: str | None, where: st
     return max(store.start(), min([*later, store.length() - 1]))
 
 
-def _note_trimmed(store: ChannelStore, going: list[Kept]) -> None:
+def _note_trimmed(store: ChannelStore, going: list[RetainedEntry]) -> None:
     known = _read(store, _TRIMMED)
     stamps = [entry.newest_ms for entry in going if entry.newest_ms is not None]
     stamps += [] if known is None else [known["newest_ms"]]

@@ -24,7 +24,7 @@ from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.dropped_states import dropped_states, require_states
 from drivetrain.core.change.graph_version import GraphVersion, Made
-from drivetrain.core.change.handover import At
+from drivetrain.core.change.handover import ChangeTime
 from drivetrain.core.change.live_change import Change
 from drivetrain.core.change.message_history import require_histories
 from drivetrain.core.change.subscriptions import carried_over, refuse_checkpoints, refuse_read
@@ -88,7 +88,7 @@ class Proposal:
     code: bytes | None
     sets: Mapping[str, BranchSet]
     queries: Mapping[str, FragmentQuery] = field(default_factory=dict)
-    at: At = None
+    at: ChangeTime = None
     window_sizes: frozenset[int] = frozenset()
     histories: tuple[HistoryReader, ...] = ()
     taken: threading.Event = field(default_factory=threading.Event)

@@ -29,12 +29,12 @@ from pyspark.sql.types import StructType
 
 from drivetrain.api.moments import moment_text
 from drivetrain.core.change.leaving import (
-    Delete,
+    DeleteFragment,
     EndChannels,
     Leaving,
     LeavingEffect,
     LeavingStage,
-    NoteFinished,
+    RecordFinished,
 )
 from drivetrain.core.clock.clock_service import ClockedFragment
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
@@ -226,11 +226,11 @@ class FragmentChanges:
                     for channel, producer in self._channels(id):
                         self._end(channel, producer)
                     maybe_crash(CrashPoint.CHANNEL_ENDS)
-                case NoteFinished(id):
+                case RecordFinished(id):
                     self._stop(id)
                     self._stored.note_leaving(self._left_by[id][0], id, "is deleted")
                     maybe_crash(CrashPoint.FRAGMENT_LEAVES)
-                case Delete(id):
+                case DeleteFragment(id):
                     self._delete(id)
                     self._versions.notices.append(f"fragment {id} has left the application")
 

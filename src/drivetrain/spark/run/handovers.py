@@ -34,14 +34,14 @@ from drivetrain.core.change.change_state import refused_by_handover, show_handed
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.handover import (
-    Committed,
+    ConfirmFragment,
     Effect,
-    Ended,
+    FragmentCommitted,
+    FragmentInputEnded,
     Handover,
     HandoverBegun,
     HandoverStages,
-    Prove,
-    TellOver,
+    ReportHandoverEnd,
 )
 from drivetrain.errors import UnavailableError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
@@ -243,18 +243,18 @@ class Handovers:
         for id in self._stages.both if handover is not None else ():
             driver, query = self._drivers[id], self._drivers[id].query
             if driver.is_finished:
-                self._perform(self._stages.step(Ended(id)))
+                self._perform(self._stages.step(FragmentInputEnded(id)))
             elif handover is not None and query.versions is not None and not driver.is_recovering:
                 has_new = has_new_messages(query, handover)
-                self._perform(self._stages.step(Committed(id, query.settled_clock_ms, has_new)))
+                self._perform(self._stages.step(FragmentCommitted(id, query.settled_clock_ms, has_new)))
         self._unsettled -= {id for id in self._unsettled if note_alone(self._drivers[id])}
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Prove(fragment):
+                case ConfirmFragment(fragment):
                     self.proven.add(fragment)
-                case TellOver(handover):
+                case ReportHandoverEnd(handover):
                     self._ended = handover.number
                     self._versions.notices.append(show_handed_over(handover))
                 case _:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.core.change import live_change as trial
-from drivetrain.core.change.change_stages import Reached, in_words
+from drivetrain.core.change.change_stages import StageName, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
 from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import Change, LiveChange, Outcome, Stage
@@ -124,7 +124,7 @@ class LiveChanges:
             self._reserved.release()
             raise
         self._state = ChangeState(made.change.before, Stage.PROPOSED, made.change.number, made.change.before)
-        self._history.reach(Reached.COMPILED)
+        self._history.reach(StageName.COMPILED)
         self._histories.start(made)
         self._proposal = made
         return made.change.number
@@ -229,7 +229,7 @@ class LiveChanges:
                 if ready is None:
                     return  # its history is not read, or batches of affected fragments have not ended yet
                 if ready.histories:
-                    self._history.reach(Reached.HISTORY_READ)
+                    self._history.reach(StageName.HISTORY_READ)
                 self._proposal = ready
                 self._take(trial.ChangeProposed(ready.change))
                 self._switch_fragments()
@@ -237,7 +237,7 @@ class LiveChanges:
             if self._core.stage is not Stage.IDLE:
                 raise
             proposal.refused.append(error)
-            self._end(trial.TellEnd(proposal.change, Outcome.REFUSED, None, str(error)))
+            self._end(trial.ReportOutcome(proposal.change, Outcome.REFUSED, None, str(error)))
         proposal.taken.set()
 
     def close(self) -> None:
@@ -307,9 +307,9 @@ class LiveChanges:
             if first is not None:
                 began, is_committed = first
                 self._take(trial.BatchBegan(fragment, began))
-                self._history.reach(Reached.BEGUN, fragment)
+                self._history.reach(StageName.BEGUN, fragment)
                 if self._has_shown(fragment, is_committed=is_committed):
-                    self._history.reach(Reached.SHOWN, fragment)
+                    self._history.reach(StageName.SHOWN, fragment)
                     self._take(trial.BatchCommitted(fragment))
             elif driver.is_finished or fragment in self._handovers.proven:
                 self._take(trial.FragmentEnded(fragment))
@@ -346,7 +346,7 @@ class LiveChanges:
             case trial.StartFragment(fragment):
                 assert self._proposal is not None
                 self._fragments.start(self._proposal.queries[fragment])
-            case trial.LetLeave(fragment, goes_back):
+            case trial.DropFragment(fragment, goes_back):
                 self._wanted.forget(fragment)
                 assert self._ended is not None
                 self._fragments.let_leave(fragment, self._ended, goes_back=goes_back)
@@ -362,10 +362,10 @@ class LiveChanges:
                 self._ended = change
                 maybe_crash(CrashPoint.AFTER_OUTCOME)
                 self._take(trial.OutcomeRecorded())
-            case trial.TellEnd() as ended:
+            case trial.ReportOutcome() as ended:
                 self._end(ended)
 
-    def _end(self, ended: trial.TellEnd) -> None:
+    def _end(self, ended: trial.ReportOutcome) -> None:
         number, change = self.versions.in_force.record.number, ended.change
         if ended.outcome is Outcome.ROLLED_BACK:
             self._fragments.go_back()

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.moments import moment_text
 from drivetrain.core.clock.clock_service import (
+    AnnounceClock,
+    AnnounceStalls,
     ClockedFragment,
     ClockPersisted,
     Effect,
@@ -36,8 +38,6 @@ from drivetrain.core.clock.clock_service import (
     FragmentsChanged,
     PersistClock,
     Stall,
-    TellClock,
-    TellStalls,
 )
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.clock_actor import (
@@ -150,9 +150,9 @@ class RunClock:
             case PersistClock(clock_ms):
                 self._to_write = clock_ms
                 self._write()
-            case TellClock(clock_ms):
+            case AnnounceClock(clock_ms):
                 self.clock_ms = clock_ms
-            case TellStalls(stalls):
+            case AnnounceStalls(stalls):
                 now_s = time.monotonic()
                 self._stalls = {stall.fragment: (stall, now_s) for stall in stalls}
 

@@ -19,10 +19,10 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import (
     KINDS,
+    CurrentKey,
     KeyStates,
     ListOfKey,
     MapOfKey,
-    Place,
     StateOfKey,
     ValueOfKey,
 )
@@ -38,7 +38,7 @@ def keyed_values(
     Raises `UserError` for states that were written with another declaration.
     """
     states = KeyStates(declaration(declared), saved)
-    place = Place(states)
+    place = CurrentKey(states)
     place.now_us = (clock_ms if clock_ms < FINAL_CLOCK_MS else NO_CLOCK_MS) * 1000
     by_name = {s.name: KINDS[s.kind](place, s.name, s.types, s.ttl_ms) for s in declared.states}
     for key in states.keys() if only is None else [only]:

@@ -64,7 +64,7 @@ from drivetrain.cluster.messages.changing import (
 )
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.core.change import live_change as trial
-from drivetrain.core.change.change_stages import Reached, in_words
+from drivetrain.core.change.change_stages import StageName, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, show_handed_over
 from drivetrain.core.change.handover import Handover
 from drivetrain.core.change.live_change import Change, LiveChange, Stage
@@ -257,9 +257,9 @@ class ApplicationChanges:
                 return
             match event:
                 case trial.BatchBegan(fragment):
-                    self._history.reach(Reached.BEGUN, fragment)
+                    self._history.reach(StageName.BEGUN, fragment)
                 case trial.BatchCommitted(fragment):
-                    self._history.reach(Reached.SHOWN, fragment)
+                    self._history.reach(StageName.SHOWN, fragment)
             self._take(event)
 
     # ---- requests
@@ -272,7 +272,7 @@ class ApplicationChanges:
             self._answer(asker, error)
             return
         self._history = ChangeHistory(self._kept, deque())
-        self._history.reach(Reached.PROPOSED)
+        self._history.reach(StageName.PROPOSED)
         self._asking.compile(message, asker)
 
     def _refusal(self, compiled: CompiledChange | None) -> DrivetrainError | None:
@@ -290,7 +290,7 @@ class ApplicationChanges:
     def _record(self, compiled: CompiledChange, asker: ChangeRequester) -> None:
         """Record a change that is compiled, and whose fragments stand between two batches if they must."""
         self._compiled = compiled
-        self._history.reach(Reached.COMPILED)
+        self._history.reach(StageName.COMPILED)
         self._answers.wait(compiled.change.number, asker)
         self._take(trial.ChangeProposed(compiled.change))
 
@@ -350,7 +350,7 @@ class ApplicationChanges:
                 repeat = functools.partial(self._perform, effect)  # the trial cannot end without it
                 again = noted_and_repeated(self._owner, "change outcome", repeat, _AGAIN_MS)
                 in_thread(self._owner, record, then, again)
-            case trial.TellEnd():
+            case trial.ReportOutcome():
                 self._tell_end(effect)
 
     def _recorded(self, change: Change, standing: VersionsState) -> None:
@@ -384,7 +384,7 @@ class ApplicationChanges:
         self._leaving.run_again()
         self._take(trial.OutcomeRecorded())
 
-    def _tell_end(self, ended: trial.TellEnd) -> None:
+    def _tell_end(self, ended: trial.ReportOutcome) -> None:
         change = ended.change
         how = (ended.outcome, ended.fragment, ended.why)
         self._history.reach(ended.outcome)

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.actor import Context, Message
 from drivetrain.core.clock.clock_service import (
+    AnnounceClock,
+    AnnounceStalls,
     ClockedFragment,
     ClockPersisted,
     Effect,
@@ -31,8 +33,6 @@ from drivetrain.core.clock.clock_service import (
     FragmentsChanged,
     PersistClock,
     Stall,
-    TellClock,
-    TellStalls,
 )
 from drivetrain.runtime.clock_actor import ClockActor, ClockEvent
 
@@ -91,9 +91,9 @@ class ApplicationClock:
             case PersistClock(clock_ms):
                 self._wanted_ms = clock_ms
                 return True
-            case TellClock(clock_ms):
+            case AnnounceClock(clock_ms):
                 self.clock_ms = clock_ms
-            case TellStalls(stalls):
+            case AnnounceStalls(stalls):
                 now_s = self._context.system.loop.time()
                 self._stalls = {stall.fragment: (stall, now_s) for stall in stalls}
         return False

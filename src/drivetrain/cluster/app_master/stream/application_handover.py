@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.core.change.change_state import ChangeUnderwayError, refused_by_handover
+from drivetrain.core.change.handover import Event as HandoverEvent
 from drivetrain.core.change.handover import (
-    Committed,
-    Ended,
+    FragmentCommitted,
+    FragmentInputEnded,
     Handover,
     HandoverBegun,
     HandoverStages,
-    TellOver,
+    ReportHandoverEnd,
 )
-from drivetrain.core.change.handover import Event as HandoverEvent
 from drivetrain.core.job.fragment_execution import ExecutionState
 
 if TYPE_CHECKING:
@@ -65,17 +65,17 @@ class ApplicationHandover:
         if handover is None or seen.number != handover.number or seen.fragment not in handover.touched:
             return
         if seen.before != handover.before:
-            self._take(Ended(seen.fragment))  # it runs the new version alone
+            self._take(FragmentInputEnded(seen.fragment))  # it runs the new version alone
             return
         self._clocks[seen.fragment] = seen.clock_ms
-        self._take(Committed(seen.fragment, seen.clock_ms, seen.has_committed))
+        self._take(FragmentCommitted(seen.fragment, seen.clock_ms, seen.has_committed))
 
     def look(self) -> None:
         """Notice fragments that have read all their input."""
         for fragment in self._stages.both:
             execution = self._job.execution(fragment)
             if execution is not None and execution.state is ExecutionState.FINISHED:
-                self._take(Ended(fragment))
+                self._take(FragmentInputEnded(fragment))
 
     def shown(self, state: ChangeState) -> ChangeState:
         """The state of a change, with the progress of the handover."""
@@ -98,6 +98,6 @@ class ApplicationHandover:
 
     def _take(self, event: HandoverEvent) -> None:
         for effect in self._stages.step(event):
-            if isinstance(effect, TellOver):
+            if isinstance(effect, ReportHandoverEnd):
                 self._ended = effect.handover.number
                 self._is_over(effect.handover)

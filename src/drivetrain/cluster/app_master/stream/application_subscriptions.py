@@ -3,7 +3,7 @@
 Problem: readers ask by files, and may be away when they are answered; a change may be refused because another
 one is under way; and this process may die at any moment.
 
-Design: with each beat the requests are read, and `core.change.wanted_subscriptions` decides. A subscription
+Design: with each beat the requests are read, and `core.change.subscription_requests` decides. A subscription
 is a change of the graph like any other: one executor makes the version, and all that run its fragment compile
 it. This process asks for that as a client does, and gets the answer of one. The reader needs no answer: it
 finds its subscription in the version in force.
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.cluster.app_master.blocking_work import in_thread
 from drivetrain.cluster.messages.changing import ChangeGraph, ChangeStatus, GraphEdit
 from drivetrain.cluster.messages.following import ErrorView
-from drivetrain.core.change import wanted_subscriptions as desk
+from drivetrain.core.change import subscription_requests as desk
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import ChangeUnderwayError
 from drivetrain.errors import DiskFullError, UnavailableError, UserError
@@ -59,7 +59,7 @@ class ApplicationSubscriptions:
         self._stored: Final = stored
         self._change: Final = change
         self._may_change: Final = may_change
-        self._desk: Final = desk.SubscriptionDesk()
+        self._desk: Final = desk.SubscriptionRequestQueue()
         self._is_looking = False
 
     def beat(self) -> None:
@@ -69,7 +69,7 @@ class ApplicationSubscriptions:
         self._is_looking = True
         in_thread(self._owner, self._stored.look, self._looked, self._not_looked)
 
-    def _looked(self, seen: desk.Looked) -> None:
+    def _looked(self, seen: desk.RequestsRead) -> None:
         self._is_looking = False
         for effect in self._desk.step(seen):
             self._perform(effect)
@@ -85,18 +85,20 @@ class ApplicationSubscriptions:
             return
         error = message.error
         self._notice(wanted, error)
-        answer = desk.Changed() if error is None else desk.Refused(for_good=error.code not in _PASSING)
+        answer = (
+            desk.ChangeApplied() if error is None else desk.ChangeRefused(for_good=error.code not in _PASSING)
+        )
         for effect in self._desk.step(answer):
             self._perform(effect, error)
 
     def _perform(self, effect: desk.Effect, error: ErrorView | None = None) -> None:
         match effect:
-            case desk.Change(wanted):
+            case desk.RequestChange(wanted):
                 self._change(_request(wanted), self)
-            case desk.TellRefused(wanted) if error is not None:
+            case desk.ReportRefusal(wanted) if error is not None:
                 why = UserError(error.what, where=error.where, got=error.got, remedy=error.remedy)
                 self._write(partial(self._stored.refuse, wanted, why))
-            case desk.Forget(wanted):
+            case desk.DropRequest(wanted):
                 self._write(partial(self._stored.forget, wanted))
 
     def _write(self, write: Callable[[], None]) -> None:

@@ -46,7 +46,7 @@ from drivetrain.core.job.job_events import (
     JobChanged,
     JobEffect,
     JobState,
-    NoteTheEnd,
+    RecordJobEnd,
     Vertex,
     WakeFragment,
     WakeJob,
@@ -232,7 +232,7 @@ class RunningJob:
                     self._owner.report()
                 case WakeJob(restart, delay_ms):
                     self._owner.wake(JOB, restart, delay_ms)
-                case NoteTheEnd():
+                case RecordJobEnd():
                     self._finished()
                 case JobChanged(state) if state in _ENDS:
                     error = self.job.error if state is JobState.FAILED else None

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.core.change.scaling_state import (
+    CompletedScaling,
     PlannedScaling,
-    Scaled,
     ScalingState,
     no_such_fragment,
     planned_scaling,
@@ -61,7 +61,7 @@ class StoredScalings:
         done = self.done()
         return done[-1].of if done else None
 
-    def done(self) -> list[Scaled]:
+    def done(self) -> list[CompletedScaling]:
         """Those that are done, the newest last."""
         try:
             return self._scalings.all()

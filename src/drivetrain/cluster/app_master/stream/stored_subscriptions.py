@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.core.change.wanted_subscriptions import Looked, WantedSubscription
+from drivetrain.core.change.subscription_requests import RequestsRead, WantedSubscription
 from drivetrain.runtime.subscription_requests import SubscriptionRequests
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ class StoredSubscriptions:
         self._me: Final = me
         self._requests: Final = SubscriptionRequests(rundir.path, rundir.writers)
 
-    def look(self) -> Looked:
+    def look(self) -> RequestsRead:
         """The requests, and the subscriptions in force; raises InputError when a version is damaged."""
         wanted = self._requests.all()
         in_force = self._rundir.versions.in_force() if wanted else None
         known = () if in_force is None else in_force.subscriptions
-        return Looked(wanted, known, self._requests.refused() if wanted else frozenset())
+        return RequestsRead(wanted, known, self._requests.refused() if wanted else frozenset())
 
     def refuse(self, wanted: WantedSubscription, why: Exception) -> None:
         """Tell a reader why its request was refused; raises UnavailableError when that is not this

@@ -37,7 +37,7 @@ from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
-from drivetrain.core.change.handover import At, Handover
+from drivetrain.core.change.handover import ChangeTime, Handover
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.cluster.record_limits import cut
@@ -73,7 +73,7 @@ class CompiledChange:
     against: int
     change: Change
     shown: VersionStatus
-    at: At = None
+    at: ChangeTime = None
     sizes: tuple[int, ...] = ()
     at_ms: int | None = None
 

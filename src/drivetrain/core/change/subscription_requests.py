@@ -59,7 +59,7 @@ class WantedSubscription(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RequestsRead:
     """The requests, the subscriptions in force, and the names of requests that were refused."""
 
     wanted: tuple[WantedSubscription, ...]
@@ -68,48 +68,48 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeApplied:
     """The change that the desk asked for is in force."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ChangeRefused:
     """The change that the desk asked for was refused; `for_good` if it will always be."""
 
     for_good: bool
 
 
-Event: TypeAlias = Looked | Changed | Refused
+Event: TypeAlias = RequestsRead | ChangeApplied | ChangeRefused
 
 
 # ---- effects
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RequestChange:
     """Begin or end this subscription, by a version of the graph."""
 
     wanted: WantedSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class TellRefused:
+class ReportRefusal:
     """The reader is to learn why its request was refused."""
 
     wanted: WantedSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class DropRequest:
     """This subscription has ended, or there was none: the request can go."""
 
     wanted: WantedSubscription
 
 
-Effect: TypeAlias = Change | TellRefused | Forget
+Effect: TypeAlias = RequestChange | ReportRefusal | DropRequest
 
 
-class SubscriptionDesk:
+class SubscriptionRequestQueue:
     """The requests of one application's readers, as one of its application masters sees them."""
 
     def __init__(self) -> None:
@@ -125,14 +125,14 @@ class SubscriptionDesk:
     def step(self, event: Event) -> list[Effect]:
         """Take an event; returns what to do. Raises InternalError for an answer that nobody asked for."""
         match event:
-            case Looked():
+            case RequestsRead():
                 return self._looked(event)
-            case Changed():
+            case ChangeApplied():
                 self._ended()
-            case Refused(for_good):
+            case ChangeRefused(for_good):
                 wanted = self._ended()
                 if for_good:
-                    return [TellRefused(wanted)]
+                    return [ReportRefusal(wanted)]
                 self._pauses[wanted.name] = PATIENCE
         return []
 
@@ -142,7 +142,7 @@ class SubscriptionDesk:
             raise InternalError("wanted subscriptions invariant 1: a change has ended that was not begun")
         return wanted
 
-    def _looked(self, seen: Looked) -> list[Effect]:
+    def _looked(self, seen: RequestsRead) -> list[Effect]:
         names = {wanted.name for wanted in seen.wanted}
         self._first = {name: beat for name, beat in self._first.items() if name in names}
         self._pauses = {name: left - 1 for name, left in self._pauses.items() if name in names and left > 1}
@@ -152,10 +152,10 @@ class SubscriptionDesk:
         in_force = {(record.id, record.key) for record in seen.in_force}
         for wanted in sorted(seen.wanted, key=lambda one: one.name):
             if wanted.ends and wanted.name not in in_force:
-                effects.append(Forget(wanted))
+                effects.append(DropRequest(wanted))
             elif self._is_due(wanted, in_force, seen.refused) and self._under_way is None:
                 self._under_way = wanted
-                effects.append(Change(wanted))
+                effects.append(RequestChange(wanted))
         return effects
 
     def _is_due(

@@ -38,11 +38,11 @@ class _Head(msgspec.Struct, array_like=True):
     panes: list[tuple[int, bytes]]
 
 
-class FirstOfSpan:
+class DeduplicationState:
     """The times of the messages that passed last, by key; `saved` gives the bytes from which the next one is
     created.
 
-    >>> first = FirstOfSpan(60)
+    >>> first = DeduplicationState(60)
     >>> [time for time in (0, 30, 60, 61, 121, 122) if first.passes(b"key", time)]
     [0, 61, 122]
     """

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
-class Version(NamedTuple):
+class RowVersion(NamedTuple):
     """A version of a thing: its key, the thing, its time (µs), its rank among equals, and its row."""
 
     key: bytes
@@ -33,7 +33,7 @@ class Version(NamedTuple):
     row: int
 
 
-class Versions:
+class RowVersions:
     """All versions of a bucket of keys.
 
     >>> versions = Versions([Version(b"eur", b"", 10, "", 0), Version(b"eur", b"", 20, "", 1)])
@@ -43,7 +43,7 @@ class Versions:
     [1]
     """
 
-    def __init__(self, versions: Iterable[Version]) -> None:
+    def __init__(self, versions: Iterable[RowVersion]) -> None:
         self._things: dict[bytes, dict[bytes, tuple[list[int], list[int]]]] = {}
         for version in sorted(versions):
             things = self._things.setdefault(version.key, {})

@@ -35,7 +35,7 @@ class OutsidePolicy:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _UnreadEntry:
     number: int
     rows: int
     bytes: int
@@ -43,7 +43,7 @@ class _Kept:
     is_dropped: bool = False
 
 
-class OutsideRoom:
+class OutsideQuota:
     """The account of one channel; `start` is the number of the first entry that will be added."""
 
     def __init__(self, policy: OutsidePolicy, start: int = 0) -> None:
@@ -52,7 +52,7 @@ class OutsideRoom:
         """The entries below it were passed."""
         self.unread_bytes = 0
         self.unread_rows = 0
-        self._unread: deque[_Kept] = deque()
+        self._unread: deque[_UnreadEntry] = deque()
         self._end = start
         self._planned = start
 
@@ -72,7 +72,7 @@ class OutsideRoom:
 
     def added(self, rows: int, size_bytes: int, appended_ms: int) -> None:
         """Entry `end` is in the log."""
-        self._unread.append(_Kept(self._end, rows, size_bytes, appended_ms))
+        self._unread.append(_UnreadEntry(self._end, rows, size_bytes, appended_ms))
         self._end += 1
         self.unread_rows += rows
         self.unread_bytes += size_bytes
@@ -118,7 +118,7 @@ class OutsideRoom:
                 return
         raise InternalError(f"outside room invariant 1: entry {number} was dropped, and is not unread")
 
-    def _forget(self, entry: _Kept) -> None:
+    def _forget(self, entry: _UnreadEntry) -> None:
         self.unread_rows -= entry.rows
         self.unread_bytes -= entry.bytes
 

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from drivetrain.core.channel.outside_room import OutsidePolicy, OutsideRoom
+from drivetrain.core.channel.outside_quota import OutsidePolicy, OutsideQuota
 from drivetrain.errors import InternalError
 
 
-def filled(policy: OutsidePolicy, entries: int) -> OutsideRoom:
+def filled(policy: OutsidePolicy, entries: int) -> OutsideQuota:
     """An account of entries of ten messages and a hundred bytes each, one every second."""
-    room = OutsideRoom(policy)
+    room = OutsideQuota(policy)
     for number in range(entries):
         room.added(10, 100, number * 1000)
     return room
@@ -49,7 +49,7 @@ def test_what_a_batch_is_planned_to_take_is_never_dropped() -> None:
 
 
 def test_entries_without_messages_are_not_dropped() -> None:
-    room = OutsideRoom(OutsidePolicy(keep_bytes=0, drop_after_ms=1))
+    room = OutsideQuota(OutsidePolicy(keep_bytes=0, drop_after_ms=1))
     room.added(0, 0, 0)
     room.added(5, 50, 0)
     assert room.to_drop(0, now_ms=10**6) == [1]
@@ -62,7 +62,7 @@ def test_no_limit_of_bytes_never_makes_a_producer_wait() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_histories_keep_the_sums_and_what_is_planned(seed: int) -> None:
     random_ = random.Random(seed)
-    room = OutsideRoom(OutsidePolicy(random_.choice([0, 300, 1000]), random_.choice([None, 50, 500])))
+    room = OutsideQuota(OutsidePolicy(random_.choice([0, 300, 1000]), random_.choice([None, 50, 500])))
     planned = position = now_ms = 0
     gone: set[int] = set()
     for _ in range(300):
