@@ -35,7 +35,7 @@ from drivetrain.config.catalog import console as keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.console import server
 from drivetrain.console.addresses import ConsoleAddress
-from drivetrain.console.answers.states import KeptStates
+from drivetrain.console.answers.states import StateEntries
 from drivetrain.console.past import recorder
 from drivetrain.console.planning.planning import Planning
 from drivetrain.console.planning.requests import ReadStates, StateName
@@ -167,7 +167,7 @@ class RecordedPlanning(Planning):
 class RecordedReading(StateReading):
     """Answers with recorded states, without a process."""
 
-    async def read(self, asked: ReadStates) -> KeptStates:
+    async def read(self, asked: ReadStates) -> StateEntries:
         return recorded_state.states_of(asked)
 
 

@@ -13,7 +13,7 @@ from recorded_cluster import HOSTILE, HOUR_MS, NOW_MS, TRACEBACK, history_of, sh
 
 from drivetrain.api.moments import moment_ms
 from drivetrain.code.fingerprint import fingerprint
-from drivetrain.console.answers.states import KeptState, KeptStates
+from drivetrain.console.answers.states import StateEntries, StateEntry
 from drivetrain.console.past.history_file import HistoryFile
 from drivetrain.console.past.recorder import FILE
 from drivetrain.console.planning.requests import ReadStates
@@ -71,16 +71,16 @@ def _versions(state: Path) -> None:
     kept.note(changed, "rollback")
 
 
-def states_of(asked: ReadStates) -> KeptStates:
+def states_of(asked: ReadStates) -> StateEntries:
     """The answer of the process that reads states: hostile texts in windows, or one key."""
     keys = [*HOSTILE, *(f"sku-{number}" for number in range(30))] if asked.key is None else [asked.key]
-    return KeptStates(
+    return StateEntries(
         processor=asked.processor,
         at_ms=None if asked.at is None else moment_ms(asked.at, "at"),
         clock_ms=NOW_MS,
         count=len(keys) if asked.key else 12_345,
         states=tuple(
-            KeptState(
+            StateEntry(
                 key=json.dumps(key, ensure_ascii=False),
                 value=json.dumps({"alarms": number, "last": key}, ensure_ascii=False),
                 start_ms=NOW_MS - HOUR_MS,

@@ -18,7 +18,7 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime import outside_producer
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted
+from drivetrain.runtime.control_requests import Subscribed, SubscriptionRequest
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.simulator import Node
 from drivetrain.spark.channel.source import channel_schema
@@ -98,7 +98,7 @@ class Reader:
     def _subscribe(self, rundir: RunDirectory) -> None:
         if self.left <= 0:
             return
-        wanted = SubscriptionWanted(READER, SOURCE, self.stream, starts_over=True)
+        wanted = SubscriptionRequest(READER, SOURCE, self.stream, starts_over=True)
         try:
             given = outside_producer.subscribed(rundir, wanted, in_cluster=True)
         except UserError as error:

@@ -40,7 +40,7 @@ from drivetrain.spark.checkpoints.participation import Participation, RestoreNee
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 from drivetrain.spark.repair.steps import Steps
-from drivetrain.spark.run.change_proposal import AskedChange
+from drivetrain.spark.run.change_proposal import RequestedChange
 from drivetrain.spark.run.embedded import assembled
 from drivetrain.spark.run.host import Host
 from drivetrain.spark.run.preparing import prepare
@@ -347,7 +347,7 @@ class Process:
             if begins:
                 options = ChangeOptions(history_ms=world.drawn.from_ms)
                 world.histories += 1
-            changes.propose(AskedChange(record, graph, code, "update", against, options))
+            changes.propose(RequestedChange(record, graph, code, "update", against, options))
         except (UserError, UnavailableError) as refused:
             if refused.what not in REFUSALS and "is handing over to" not in refused.what:
                 raise
@@ -362,7 +362,7 @@ class Process:
                 assert code is not None
                 graph = graph_from_code(code, "the version before")
                 before = msgspec.structs.replace(before, schemas={}, at_ms=None)
-                changes.propose(AskedChange(before, graph, code, "rollback", record.number))
+                changes.propose(RequestedChange(before, graph, code, "rollback", record.number))
             elif record.made_how == "rollback" and stored.is_on_trial(record):
                 changes.give_up(record.number)
                 self.world.returned += stored.version(record.follows).at_ms is not None

@@ -22,7 +22,7 @@ from drivetrain.api.graph import Graph
 from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
-from drivetrain.core.change import subscription_requests as desk
+from drivetrain.core.change import subscription_request_queue as desk
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.subscriptions import with_subscription, without_subscriptions
 from drivetrain.core.plan.planner import plan

@@ -28,7 +28,7 @@ BATCH: Final = 128
 TURN_BUDGET: Final = 1024
 
 
-class TakesTurns(Protocol):
+class Schedulable(Protocol):
     """An element of the queue: the part of a cell that matters here."""
 
     scheduled: bool
@@ -46,7 +46,7 @@ class Dispatcher:
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self._loop = loop
         self._context = context
-        self._line: deque[TakesTurns] = deque()
+        self._line: deque[Schedulable] = deque()
         self._armed = False
         self._turn_callback = self._turn
 
@@ -55,7 +55,7 @@ class Dispatcher:
         """How many cells wait for a turn."""
         return len(self._line)
 
-    def enqueue(self, cell: TakesTurns) -> None:
+    def enqueue(self, cell: Schedulable) -> None:
         """Let `cell` take a turn soon; the caller ensures that it is not in the queue yet."""
         self._line.append(cell)
         if not self._armed:

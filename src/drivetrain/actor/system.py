@@ -43,10 +43,10 @@ from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock
 from drivetrain.actor.receiver import Factory
 from drivetrain.actor.reference import ActorRef
 from drivetrain.actor.remote_watches import RemoteWatches
+from drivetrain.actor.termination_watcher import wait_stopped
 from drivetrain.actor.tree import cells_below, find_cell, lookup, start_child
 from drivetrain.actor.turns import ActorCell
 from drivetrain.actor.watch import system_terminated
-from drivetrain.actor.witness import wait_stopped
 from drivetrain.config import Config
 from drivetrain.config.catalog import actor as keys
 from drivetrain.core.liveness.supervision import SupervisionPolicy

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, connected
+from drivetrain.cli.json_output import print_json
 from drivetrain.config.references import shown
 from drivetrain.core.figures import show_clock
 from drivetrain.terminal import Console, Table, Text

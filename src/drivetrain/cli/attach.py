@@ -19,9 +19,9 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     AtOption,
+    ChangeCommandOptions,
     DryRunOption,
     HistoryOption,
-    Manner,
     TimeoutOption,
     YesOption,
 )
@@ -65,6 +65,6 @@ def attach_command(
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
     options = ChangeOptions(at=time_given(at), history_ms=history_given(history))
-    manner = Manner(yes, dry_run, timeout, as_json, options)
+    manner = ChangeCommandOptions(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(app, Edit("attach", to, file), config, manner, in_cluster=in_cluster)

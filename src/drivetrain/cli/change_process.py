@@ -18,7 +18,7 @@ from drivetrain.code.archive import unpack_upload_or_file
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.embedded.run_changes import compared, in_force_of
-from drivetrain.console.planning.changes_planned import can_be_made, planned_change
+from drivetrain.console.planning.change_plans import can_be_made, planned_change
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     CODE,

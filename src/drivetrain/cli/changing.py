@@ -14,8 +14,8 @@ import msgspec
 import typer
 
 from drivetrain.cli.arguments import duration_ms
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.comparison import Comparison, show_comparison
+from drivetrain.cli.json_output import print_json
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_stages import with_durations
 from drivetrain.core.change.graph_version import GraphVersion, Made
@@ -77,7 +77,7 @@ TimeoutOption: TypeAlias = Annotated[
 ]
 
 
-class Changeable(Protocol):
+class ChangeTarget(Protocol):
     """An application that runs, and a version to which it is to change."""
 
     @property
@@ -118,25 +118,25 @@ class EmbeddedChange:
         return self.rundir.app_id
 
     def state(self) -> ChangeState:
-        """See `Changeable`."""
+        """See `ChangeTarget`."""
         from drivetrain.runtime.control_requests import asked_state
 
         return asked_state(self.rundir)
 
     def change(self) -> int:
-        """See `Changeable`."""
+        """See `ChangeTarget`."""
         from drivetrain.runtime.control_requests import ask_change
 
         return ask_change(self.rundir, self.version, self.code(), self.against, self.how, self.options)
 
     def give_up(self, number: int) -> None:
-        """See `Changeable`."""
+        """See `ChangeTarget`."""
         from drivetrain.runtime.control_requests import ask_to_give_up
 
         ask_to_give_up(self.rundir, number)
 
     def wait_ended(self, number: int, wait_s: float) -> ChangeState:
-        """See `Changeable`."""
+        """See `ChangeTarget`."""
         from drivetrain.runtime.control_requests import wait_ended
 
         try:
@@ -155,7 +155,7 @@ class EmbeddedChange:
 
 
 @dataclass(frozen=True)
-class Manner:
+class ChangeCommandOptions:
     """How a command is to change an application: the options that all such commands have, and those of the
     change."""
 
@@ -166,7 +166,9 @@ class Manner:
     options: ChangeOptions = NO_OPTIONS
 
 
-def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, gives_up: bool = False) -> None:
+def perform(
+    changeable: ChangeTarget, compared: Comparison, manner: ChangeCommandOptions, *, gives_up: bool = False
+) -> None:
     """Show a change, ask, do it, and wait for its end.
 
     With `gives_up` it leads to the version before the one in force, which is given up if it is on trial.
@@ -196,7 +198,7 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         raise typer.Exit(4)
 
 
-def _takes_effect(changeable: Changeable, options: ChangeOptions) -> str:
+def _takes_effect(changeable: ChangeTarget, options: ChangeOptions) -> str:
     with_next_batch = "takes effect with the next batch of what it changes"
     if options.at is None and options.history_ms is None:
         return with_next_batch
@@ -206,13 +208,13 @@ def _takes_effect(changeable: Changeable, options: ChangeOptions) -> str:
     return state.handing_over or with_next_batch
 
 
-def _is_on_trial(changeable: Changeable, number: int) -> bool:
+def _is_on_trial(changeable: ChangeTarget, number: int) -> bool:
     state = changeable.state()
     return (state.number, state.stage) == (number, Stage.ON_TRIAL)
 
 
 def _give_up(
-    changeable: Changeable, compared: Comparison, wait_s: float, *, yes: bool, as_json: bool
+    changeable: ChangeTarget, compared: Comparison, wait_s: float, *, yes: bool, as_json: bool
 ) -> None:
     """Go back from the version in force, which is on trial: no other change is possible meanwhile."""
     number = compared.old.number

@@ -20,9 +20,9 @@ from drivetrain.core.change.scaling_state import CompletedScaling
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.known_versions import KnownVersion, known_among
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.sink_places import refuse_shared_places
+from drivetrain.runtime.version_history import VersionSummary, known_among
 
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterChange:
-    """A change of the application `app_id` of a cluster; `begin` has it begin. See `changing.Changeable`.
+    """A change of the application `app_id` of a cluster; `begin` has it begin. See `changing.ChangeTarget`.
 
     `number` is the version to go back to, 0 of an update.
     """
@@ -122,7 +122,7 @@ def rolled_back_in_cluster(
     return change, _compared(app_id, history, history.versions[wanted].record, options), old.follows
 
 
-def known_in_cluster(client: BlockingClient, app: str) -> tuple[list[KnownVersion], list[CompletedScaling]]:
+def known_in_cluster(client: BlockingClient, app: str) -> tuple[list[VersionSummary], list[CompletedScaling]]:
     """The versions of an application, the oldest first, and the scalings of its fragments."""
     history = client.versions(app)
     stored = {number: (found.record, found.ending) for number, found in history.versions.items()}
@@ -130,7 +130,7 @@ def known_in_cluster(client: BlockingClient, app: str) -> tuple[list[KnownVersio
     return [_with_clock(client, app, one) for one in known], list(history.scalings)
 
 
-def _with_clock(client: BlockingClient, app: str, one: KnownVersion) -> KnownVersion:
+def _with_clock(client: BlockingClient, app: str, one: VersionSummary) -> VersionSummary:
     """A version with the progress of its handover, if it is the one in force."""
     if not one.is_in_force or one.record.at_ms is None:
         return one

@@ -13,7 +13,7 @@ import typer
 
 from drivetrain.api import sinks
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, duration_ms, load_config, parse_sets
-from drivetrain.cli.as_data import as_data, print_json
+from drivetrain.cli.json_output import as_data, print_json
 from drivetrain.config import split_sets
 from drivetrain.core.figures import show_counted, show_size
 from drivetrain.errors import UserError

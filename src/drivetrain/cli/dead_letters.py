@@ -23,7 +23,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.cluster_access import ConsoleOption, with_masters
-from drivetrain.cli.console_reads import is_through_console, read_dead_letters
+from drivetrain.cli.console_queries import is_through_console, read_dead_letters
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.terminal import Console, Table, Text

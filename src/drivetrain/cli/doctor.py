@@ -3,7 +3,7 @@
 Each check examines one thing and returns a `Finding`; none raises, and none makes a lasting change.
 
 Called by `cli.main`. The checks are in `cli.machine` (what the machine has), `cli.software` (what is
-installed) and `cli.object_places` (what an object store does).
+installed) and `cli.object_store_checks` (what an object store does).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from drivetrain.cli import machine, software
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
 from drivetrain.cli.finding import Finding, Verdict
-from drivetrain.cli.object_places import check_place
+from drivetrain.cli.object_store_checks import check_place
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import run, spark
 from drivetrain.config.catalog.checkpoint import COPY_TO

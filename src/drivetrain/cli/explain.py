@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import typer
 
-from drivetrain.cli.application_seen import look_at, without_leader
+from drivetrain.cli.application_report import look_at, without_leader
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.as_data import as_data, print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
+from drivetrain.cli.json_output import as_data, print_json
 from drivetrain.core.diagnosis.diagnosis import diagnose, in_short
 from drivetrain.core.diagnosis.finding import Finding, Severity
 from drivetrain.core.figures import show_span

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from drivetrain.api.graph_edits import attached, removed, replaced
-from drivetrain.cli.changing import EmbeddedChange, Manner, perform, refuse_in_cluster
+from drivetrain.cli.changing import ChangeCommandOptions, EmbeddedChange, perform, refuse_in_cluster
 from drivetrain.cli.cluster_access import connected_by
 from drivetrain.cli.cluster_versions import edited_in_cluster
 from drivetrain.cli.comparison import compared_with, in_force_of
@@ -47,7 +47,7 @@ def perform_edit(
     app: str,
     edit: Edit,
     config: Config,
-    manner: Manner,
+    manner: ChangeCommandOptions,
     *,
     in_cluster: bool,
 ) -> None:

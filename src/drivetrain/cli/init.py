@@ -18,7 +18,7 @@ from typing import Annotated, Final
 import typer
 
 from drivetrain.cli.arguments import JsonOption
-from drivetrain.cli.as_data import print_json
+from drivetrain.cli.json_output import print_json
 from drivetrain.cli.project_files import project_files
 from drivetrain.errors import OutputError, UserError
 from drivetrain.terminal import print_line

@@ -23,9 +23,9 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import as_data
 from drivetrain.cli.cluster_access import ConsoleOption, with_masters
-from drivetrain.cli.console_reads import is_through_console, read_late_messages
+from drivetrain.cli.console_queries import is_through_console, read_late_messages
+from drivetrain.cli.json_output import as_data
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config

@@ -26,7 +26,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.cluster_access import quiet_actors
 from drivetrain.cli.console_port import HOST, listens
-from drivetrain.cli.local_cluster import Box, LocalCluster, require_alive
+from drivetrain.cli.local_cluster import ClusterMember, LocalCluster, require_alive
 from drivetrain.cli.local_control import LocalControl
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
@@ -90,7 +90,7 @@ def local_command(
         with quiet_actors():
             asyncio.run(_wait_ready(cluster, config, workers, stop))
         if console is not None:
-            _wait_console(cluster.boxes[-1], console, stop)
+            _wait_console(cluster.members[-1], console, stop)
         if not stop.requested:
             _show(cluster, console, as_json)
         with contextlib.closing(LocalControl(cluster)) as control:
@@ -116,15 +116,15 @@ def _wants_console(asked: bool | None) -> bool:
     return True
 
 
-def _wait_console(box: Box, console: ConsoleAddress, stop: _Stop) -> None:
+def _wait_console(member: ClusterMember, console: ConsoleAddress, stop: _Stop) -> None:
     """Wait until the console listens; raises UnavailableError."""
     end_s = time.monotonic() + _READY_S
     while not stop.requested and not listens(console):
-        require_alive(box)
+        require_alive(member)
         if time.monotonic() >= end_s:
             raise UnavailableError(
                 f"the console is not ready within {_READY_S:.0f} s",
-                remedy=f"see its log, {box.log}, or give --no-console",
+                remedy=f"see its log, {member.log}, or give --no-console",
             )
         time.sleep(_POLL_S)
 
@@ -155,8 +155,8 @@ async def _wait_ready(cluster: LocalCluster, config: Config, workers: int, stop:
     try:
         await attach_remote(system, remote_settings(config))
         while time.monotonic() < end_s and not stop.requested:
-            for box in cluster.boxes:
-                require_alive(box)
+            for member in cluster.members:
+                require_alive(member)
             try:
                 leader = await find_leader(system, cluster.masters, _STEP_MS)
                 assert leader.master is not None
@@ -173,7 +173,7 @@ async def _wait_ready(cluster: LocalCluster, config: Config, workers: int, stop:
         raise UnavailableError(
             f"the cluster is not ready within {_READY_S:.0f} s",
             got=got,
-            remedy=f"see the logs in {cluster.boxes[0].log.parent}",
+            remedy=f"see the logs in {cluster.members[0].log.parent}",
         )
 
 
@@ -181,11 +181,11 @@ def _wait_stopped(cluster: LocalCluster, control: LocalControl, stop: _Stop) -> 
     reported: set[int] = set()
     while not stop.requested and _runs(cluster):
         control.work()
-        for box in cluster.ended(reported):
-            reported.add(box.process.pid)
+        for member in cluster.ended(reported):
+            reported.add(member.process.pid)
             print_line(
-                f"{box.name} has ended (exit code {box.process.returncode}) and is not started again; "
-                f"its log is {box.log}",
+                f"{member.name} has ended (exit code {member.process.returncode}) and is not started again; "
+                f"its log is {member.log}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -193,21 +193,21 @@ def _wait_stopped(cluster: LocalCluster, control: LocalControl, stop: _Stop) -> 
 
 
 def _runs(cluster: LocalCluster) -> bool:
-    return any(box.kind != "console" and box.process.poll() is None for box in cluster.boxes)
+    return any(member.kind != "console" and member.process.poll() is None for member in cluster.members)
 
 
 def _show(cluster: LocalCluster, console: ConsoleAddress | None, as_json: bool) -> None:
     if as_json:
         rows = [
             {
-                "name": box.name,
-                "kind": box.kind,
-                "pid": box.process.pid,
-                "place": box.place,
-                "directory": str(box.directory),
-                "log": str(box.log),
+                "name": member.name,
+                "kind": member.kind,
+                "pid": member.process.pid,
+                "place": member.place,
+                "directory": str(member.directory),
+                "log": str(member.log),
             }
-            for box in cluster.boxes
+            for member in cluster.members
         ]
         secret_file = None if cluster.secret_file is None else str(cluster.secret_file)
         shown = None if console is None else console.as_data
@@ -218,8 +218,8 @@ def _show(cluster: LocalCluster, console: ConsoleAddress | None, as_json: bool) 
     table = Table()
     for heading in ("process", "pid", "offers", "log"):
         table.add_column(heading, no_wrap=heading != "log", overflow="fold")
-    for box in cluster.boxes:
-        table.add_row(box.name, str(box.process.pid), box.place, str(box.log))
+    for member in cluster.members:
+        table.add_row(member.name, str(member.process.pid), member.place, str(member.log))
     out.print(table)
     if console is not None:
         out.print(f"console        {console.entry}", soft_wrap=True)

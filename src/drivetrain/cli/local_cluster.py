@@ -54,7 +54,7 @@ _SHOWN_LINES: Final = 12
 
 
 @dataclass(frozen=True)
-class Box:
+class ClusterMember:
     """One process of the cluster; `place` is its address or its slots, for the table."""
 
     name: str
@@ -93,7 +93,7 @@ class LocalCluster:
         config: Config,
     ) -> None:
         self.masters: Final = [f"{HOST}:{port + number}" for number in range(masters)]
-        self.boxes: Final[list[Box]] = []
+        self.members: Final[list[ClusterMember]] = []
         self.secret_file: Path | None = None
         self._config: Final = config
         self._sets = {
@@ -147,43 +147,49 @@ class LocalCluster:
 
     def workers(self) -> tuple[str, ...]:
         """The names of the running workers, without those that were asked to end."""
-        boxes = [box for box in self.boxes if box.kind == "worker" and box.name not in self._leaving]
-        return tuple(box.name for box in boxes if box.process.poll() is None)
+        members = [
+            member for member in self.members if member.kind == "worker" and member.name not in self._leaving
+        ]
+        return tuple(member.name for member in members if member.process.poll() is None)
 
-    def add_worker(self) -> Box:
+    def add_worker(self) -> ClusterMember:
         """Start another worker; it gets the lowest free number, and the directory of that number."""
-        taken = {box.name for box in self.boxes if box.process.poll() is None}
+        taken = {member.name for member in self.members if member.process.poll() is None}
         number = next(number for number in itertools.count(1) if f"worker-{number}" not in taken)
         self._forget(f"worker-{number}")
         self._start_worker(f"worker-{number}")
-        return self.boxes[-1]
+        return self.members[-1]
 
-    def remove_worker(self, name: str) -> Box:
+    def remove_worker(self, name: str) -> ClusterMember:
         """Stop a running worker: it hands over its processes; those that do not end in time are killed."""
-        box = next(box for box in self.boxes if box.name == name)
+        member = next(member for member in self.members if member.name == name)
         self._leaving[name] = time.monotonic() + self._end_s
-        box.process.terminate()
-        return box
+        member.process.terminate()
+        return member
 
-    def ended(self, known: set[int]) -> list[Box]:
-        """The boxes whose processes have ended; not the `known` process ids, nor those that were asked to
+    def ended(self, known: set[int]) -> list[ClusterMember]:
+        """The members whose processes have ended; not the `known` process ids, nor those that were asked to
         end."""
         for name, end_s in list(self._leaving.items()):
-            box = next(box for box in self.boxes if box.name == name)
-            if box.process.poll() is not None:
+            member = next(member for member in self.members if member.name == name)
+            if member.process.poll() is not None:
                 self._forget(name)
             elif time.monotonic() >= end_s:
-                box.process.kill()
-        return [box for box in self.boxes if box.process.pid not in known and box.process.poll() is not None]
+                member.process.kill()
+        return [
+            member
+            for member in self.members
+            if member.process.pid not in known and member.process.poll() is not None
+        ]
 
     def close(self) -> None:
         """End all processes: workers first, as they have to end the processes that they launched."""
         if self._is_written():
             LOCAL_CLUSTER_FILE.unlink()
         for kind in ("console", "worker", "master"):
-            self._end([box for box in self.boxes if box.kind == kind])
-        for box in self.boxes:
-            box.logging.join(_LOG_S)
+            self._end([member for member in self.members if member.kind == kind])
+        for member in self.members:
+            member.logging.join(_LOG_S)
 
     def _start_worker(self, name: str) -> None:
         own = {worker.NAME.name: name, worker.SLOTS.name: self._slots}
@@ -191,7 +197,7 @@ class LocalCluster:
 
     def _forget(self, name: str) -> None:
         self._leaving.pop(name, None)
-        self.boxes[:] = [box for box in self.boxes if box.name != name]
+        self.members[:] = [member for member in self.members if member.name != name]
 
     @property
     def _end_s(self) -> float:
@@ -225,19 +231,19 @@ class LocalCluster:
         )
         assert process.stdout is not None
         logging = follow_output(process.stdout, rotated, name)
-        self.boxes.append(Box(name, kind, place, directory, log_file, process, logging))
+        self.members.append(ClusterMember(name, kind, place, directory, log_file, process, logging))
 
-    def _end(self, boxes: Sequence[Box]) -> None:
-        for box in boxes:
-            if box.process.poll() is None:
-                box.process.terminate()
+    def _end(self, members: Sequence[ClusterMember]) -> None:
+        for member in members:
+            if member.process.poll() is None:
+                member.process.terminate()
         end_s = time.monotonic() + self._end_s
-        for box in boxes:
+        for member in members:
             try:
-                box.process.wait(max(0.1, end_s - time.monotonic()))
+                member.process.wait(max(0.1, end_s - time.monotonic()))
             except subprocess.TimeoutExpired:
-                box.process.kill()  # its guard ends the processes that it launched
-                box.process.wait()
+                member.process.kill()  # its guard ends the processes that it launched
+                member.process.wait()
 
     def _write_masters(self) -> None:
         make_private_directory(LOCAL_CLUSTER_FILE.parent, "what names the local cluster")
@@ -254,14 +260,14 @@ class LocalCluster:
         )
 
 
-def require_alive(box: Box) -> None:
-    """Raise UnavailableError with the end of the box's log when its process has ended."""
-    status = box.process.poll()
+def require_alive(member: ClusterMember) -> None:
+    """Raise UnavailableError with the end of the member's log when its process has ended."""
+    status = member.process.poll()
     if status is not None:
         raise UnavailableError(
-            f"{box.name} ended while the cluster started",
-            where=str(box.log),
-            got=f"exit code {status}; its log ends with\n{box.last_lines()}",
+            f"{member.name} ended while the cluster started",
+            where=str(member.log),
+            got=f"exit code {status}; its log ends with\n{member.last_lines()}",
             remedy="correct the cause shown in the log, and start again",
         )
 

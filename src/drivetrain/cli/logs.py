@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
+from drivetrain.cli.json_output import print_json
 from drivetrain.terminal import print_line
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.changing import DropStateOption, HistoryOption, refuse_in_cluster
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, is_of_cluster, with_masters
 from drivetrain.cli.cluster_versions import application_in_cluster, compared_in_cluster
 from drivetrain.cli.comparison import Comparison, application_against, compare, names_file, show_comparison
+from drivetrain.cli.json_output import print_json
 from drivetrain.cli.picture import draw, draw_compared
 from drivetrain.cli.picture_file import PictureOption, write_picture
 from drivetrain.cli.standard_output import standard_output_reserved

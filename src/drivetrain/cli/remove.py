@@ -20,10 +20,10 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     AtOption,
+    ChangeCommandOptions,
     DiscardOption,
     DryRunOption,
     EvenIfReadOption,
-    Manner,
     TimeoutOption,
     YesOption,
 )
@@ -63,7 +63,7 @@ def remove_command(
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
     options = ChangeOptions(discard, even_if_read, at=time_given(at))
-    manner = Manner(yes, dry_run, timeout, as_json, options)
+    manner = ChangeCommandOptions(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(
         app,

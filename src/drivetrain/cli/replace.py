@@ -20,11 +20,11 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     AtOption,
+    ChangeCommandOptions,
     DiscardOption,
     DropStateOption,
     DryRunOption,
     EvenIfReadOption,
-    Manner,
     TimeoutOption,
     YesOption,
 )
@@ -69,7 +69,7 @@ def replace_command(
     given = with_masters(parse_sets(sets, state_dir), masters, console)
     config = load_config(config_file, given)
     options = ChangeOptions(discard, even_if_read, tuple(drop_state or ()), time_given(at))
-    manner = Manner(yes, dry_run, timeout, as_json, options)
+    manner = ChangeCommandOptions(yes, dry_run, timeout, as_json, options)
     in_cluster = is_of_cluster(config, state_dir)
     perform_edit(
         app,

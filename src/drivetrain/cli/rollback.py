@@ -17,14 +17,13 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.cancelled_history import cancelled_history
 from drivetrain.cli.changing import (
+    ChangeCommandOptions,
     DiscardOption,
     DropStateOption,
     DryRunOption,
     EmbeddedChange,
     EvenIfReadOption,
-    Manner,
     TimeoutOption,
     YesOption,
     perform,
@@ -39,6 +38,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.cluster_versions import rolled_back_in_cluster
 from drivetrain.cli.comparison import compared_with, in_force_of, require_known
+from drivetrain.cli.history_cancellation import cancelled_history
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import not_kept
 
@@ -74,7 +74,7 @@ def rollback_command(
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters, console))
     options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=tuple(drop_state or ()))
-    manner = Manner(yes, dry_run, timeout, as_json, options)
+    manner = ChangeCommandOptions(yes, dry_run, timeout, as_json, options)
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
             changeable, compared, follows = rolled_back_in_cluster(client, app, version, options)

@@ -30,9 +30,9 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.engine import Engine, spark_engine
 from drivetrain.cli.failure import error_as_data
+from drivetrain.cli.json_output import print_json
 from drivetrain.cli.run_summary import result_as_data, show_summary
 from drivetrain.cli.run_view import LineView, LiveView, RunView
 from drivetrain.cli.standard_output import standard_output_reserved

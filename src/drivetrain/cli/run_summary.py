@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from drivetrain.cli.as_data import as_data
+from drivetrain.cli.json_output import as_data
 from drivetrain.core.figures import show_clock, show_count, show_counted, show_rate, show_span
 from drivetrain.core.job.run_progress import RunOutcome, RunResult
 from drivetrain.terminal import Console, Table, Text

@@ -67,7 +67,7 @@ class RunView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ViewTexts:
     """The texts of a view that depend on where the application runs."""
 
     starting: str = "starting Spark …"
@@ -83,7 +83,7 @@ class LiveView:
         console: Console,
         now_s: Callable[[], float] = time.monotonic,
         redirect_stdout: bool = True,
-        words: Words = Words(),
+        words: ViewTexts = ViewTexts(),
     ) -> None:
         self._console = console
         self._words = words
@@ -161,7 +161,7 @@ class LineView:
         stream: TextIO,
         interval_ms: int,
         now_s: Callable[[], float] = time.monotonic,
-        words: Words = Words(),
+        words: ViewTexts = ViewTexts(),
     ) -> None:
         self._stream = stream
         self._words = words

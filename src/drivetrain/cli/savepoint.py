@@ -17,7 +17,6 @@ from typing import Annotated
 import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption, load_config
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -26,6 +25,7 @@ from drivetrain.cli.cluster_access import (
     connected_by,
     is_of_cluster,
 )
+from drivetrain.cli.json_output import print_json
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import client as client_keys
 from drivetrain.config.catalog import run as run_keys

@@ -22,7 +22,6 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.changing import YesOption, ask
 from drivetrain.cli.cluster_access import (
     AppArgument,
@@ -33,6 +32,7 @@ from drivetrain.cli.cluster_access import (
     with_masters,
 )
 from drivetrain.cli.comparison import in_force_of
+from drivetrain.cli.json_output import print_json
 from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState, require_scaled
 from drivetrain.runtime.control_requests import ask_planned_scaling, ask_to_scale, asked_state, wait_scaled
 from drivetrain.terminal import print_line
@@ -65,7 +65,7 @@ def scale_command(
     """
     wait_s = duration_ms(timeout, "--timeout") / 1000
     config = load_config(config_file, with_masters(parse_sets(sets, state_dir), masters, console))
-    asked = _Asked(yes or as_json, dry_run, as_json)
+    asked = _ScaleRequest(yes or as_json, dry_run, as_json)
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
             app_id = client.application(app).app_id
@@ -87,7 +87,7 @@ def scale_command(
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ScaleRequest:
     """What the user asks for."""
 
     is_sure: bool

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from drivetrain.cli.application_seen import look_at
+from drivetrain.cli.application_report import look_at
 from drivetrain.cli.apps import STATE_STYLES, view_as_data, workers_of
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
-from drivetrain.cli.as_data import as_data, print_json
-from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.channel_view import channels_of, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
 from drivetrain.cli.cluster_access import (
@@ -26,6 +24,8 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.explain import finding_line, findings_as_data
 from drivetrain.cli.figures_view import figures_of
+from drivetrain.cli.follow_application import how_to_come_back, watch
+from drivetrain.cli.json_output import as_data, print_json
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.references import shown

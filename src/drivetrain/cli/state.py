@@ -22,9 +22,9 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import ConsoleOption, with_masters
-from drivetrain.cli.console_reads import is_through_console, read_states, show_states, states_as_data
+from drivetrain.cli.console_queries import is_through_console, read_states, show_states, states_as_data
+from drivetrain.cli.json_output import print_json
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.config import split_sets
 from drivetrain.core.figures import show_clock
@@ -32,7 +32,7 @@ from drivetrain.errors import UserError
 from drivetrain.terminal import Console, Table
 
 if TYPE_CHECKING:
-    from drivetrain.spark.state.state_query import KeptState, States
+    from drivetrain.spark.state.state_query import StateEntry, States
 
 
 def state_command(
@@ -79,22 +79,22 @@ def state_command(
     show(states, found, at, limit, Console(file=sys.stdout))
 
 
-def found_states(states: States, key: str | None, at: str | None) -> tuple[list[KeptState], str | None]:
+def found_states(states: States, key: str | None, at: str | None) -> tuple[list[StateEntry], str | None]:
     """The states that the options `--key` and `--at` ask for, and the time that "checkpoint" stands for."""
     at = moment_text(states.checkpoint_ms()) if at == "checkpoint" else at
     return (states.items(at) if key is None else of_key(states, key, at)), at
 
 
-def of_key(states: States, written: str, at: str | None) -> list[KeptState]:
+def of_key(states: States, written: str, at: str | None) -> list[StateEntry]:
     """The states of a key given as text; raises `UserError` when no interpretation of it has any."""
-    from drivetrain.spark.state.state_query import KeptState
+    from drivetrain.spark.state.state_query import StateEntry
 
     for key in readings(written):
         value = states.get(key, at)
         if isinstance(value, dict) and all(isinstance(window, tuple) for window in value):
-            return [KeptState(key, inner, window) for window, inner in sorted(value.items())]
+            return [StateEntry(key, inner, window) for window, inner in sorted(value.items())]
         if value is not None:
-            return [KeptState(key, value)]
+            return [StateEntry(key, value)]
     raise UserError(
         f"no state has the key {written!r}",
         where=states.processor,
@@ -112,7 +112,7 @@ def readings(written: str) -> list[Any]:
     return [written, tuple(read) if isinstance(read, list) else read]
 
 
-def as_data(states: States, found: list[KeptState], at: str | None) -> dict[str, Any]:
+def as_data(states: States, found: list[StateEntry], at: str | None) -> dict[str, Any]:
     """The states for `--json`."""
     listed = []
     for one in found:
@@ -136,7 +136,7 @@ def _text(key: Any) -> str:
     return json.dumps(plain(key), default=str, ensure_ascii=False).strip('"')
 
 
-def show(states: States, found: list[KeptState], at: str | None, limit: int, console: Console) -> None:
+def show(states: States, found: list[StateEntry], at: str | None, limit: int, console: Console) -> None:
     """Print states as a table, with the application time that they belong to."""
     table = Table()
     is_windowed = any(one.window is not None for one in found)

@@ -18,7 +18,7 @@ from drivetrain.api.moments import moment_ms
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
-from drivetrain.console.answers.states import KeptState, KeptStates
+from drivetrain.console.answers.states import StateEntries, StateEntry
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import Outcome, ReadStates
 
@@ -43,7 +43,7 @@ def _answer(_directory: Path, request: bytes) -> Outcome:
     found, at = found_states(states, asked.key, asked.at)
     times = states.times()
     return Outcome(
-        states=KeptStates(
+        states=StateEntries(
             processor=states.processor,
             at_ms=None if at is None else moment_ms(at, "at"),
             clock_ms=states.clock_ms(),
@@ -56,10 +56,10 @@ def _answer(_directory: Path, request: bytes) -> Outcome:
     )
 
 
-def _kept(one: state_query.KeptState, longest: int) -> KeptState:
+def _kept(one: state_query.StateEntry, longest: int) -> StateEntry:
     start_ms, end_ms = one.window or (None, None)
     key, value = _text(one.key), _text(one.value)
-    return KeptState(
+    return StateEntry(
         key=key[:longest],
         value=value[:longest],
         start_ms=start_ms,

@@ -24,11 +24,11 @@ from drivetrain.cli.arguments import (
     SetOption,
     load_config,
 )
-from drivetrain.cli.as_data import print_json
-from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.cluster_progress import result_of
 from drivetrain.cli.failure import error_as_data
+from drivetrain.cli.follow_application import how_to_come_back, watch
+from drivetrain.cli.json_output import print_json
 from drivetrain.cli.run_summary import result_as_data, show_summary
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.cluster.messages.applications import Priority

@@ -18,7 +18,6 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -27,6 +26,7 @@ from drivetrain.cli.cluster_access import (
     is_of_cluster,
     with_masters,
 )
+from drivetrain.cli.json_output import print_json
 from drivetrain.runtime.control_requests import ask_to_unsubscribe
 from drivetrain.runtime.find_application import directory_of
 from drivetrain.terminal import print_line

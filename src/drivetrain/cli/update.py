@@ -24,13 +24,13 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.changing import (
     AtOption,
+    ChangeCommandOptions,
     DiscardOption,
     DropStateOption,
     DryRunOption,
     EmbeddedChange,
     EvenIfReadOption,
     HistoryOption,
-    Manner,
     TimeoutOption,
     YesOption,
     perform,
@@ -46,7 +46,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.cluster_versions import updated_in_cluster
 from drivetrain.cli.comparison import Comparison, compared_with, in_force_of, next_application
-from drivetrain.cli.configuring import configure
+from drivetrain.cli.configuration_update import configure
 from drivetrain.config import Config
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.handover import time_given
@@ -108,7 +108,7 @@ def update_command(
         return
     drops, from_ms = tuple(drop_state or ()), history_given(history)
     options = ChangeOptions(discard, even_if_read, drops, takes_effect, from_ms)
-    manner = Manner(yes, dry_run, timeout, as_json, options)
+    manner = ChangeCommandOptions(yes, dry_run, timeout, as_json, options)
     if not is_of_cluster(config, state_dir):
         perform(*_here(app, file, given, config, options), manner)
         return

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from drivetrain.api.moments import moment_text
-from drivetrain.cli import between_versions
+from drivetrain.cli import version_difference
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
@@ -24,7 +24,6 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.as_data import as_data, print_json
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -35,15 +34,16 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.cluster_versions import known_in_cluster
 from drivetrain.cli.comparison import changed_in_short, in_force_of
+from drivetrain.cli.json_output import as_data, print_json
 from drivetrain.cli.picture_file import PictureOption
 from drivetrain.core.change.change_stages import in_words
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.scaling_state import CompletedScaling
 from drivetrain.core.figures import show_clock
 from drivetrain.errors import UnavailableError, UserError
-from drivetrain.runtime.known_versions import KnownVersion, Trial, known_versions
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.scalings import Scalings
+from drivetrain.runtime.version_history import Trial, VersionSummary, known_versions
 from drivetrain.terminal import Console, Table, print_line
 
 BetweenOption = Annotated[
@@ -101,18 +101,23 @@ def versions_command(
 
 
 def _show_between(
-    known: Sequence[KnownVersion], between: tuple[int, int], app: str, picture: Path | None, *, as_json: bool
+    known: Sequence[VersionSummary],
+    between: tuple[int, int],
+    app: str,
+    picture: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    of = between_versions.compared({one.record.number: one.record for one in known}, between, app)
+    of = version_difference.compared({one.record.number: one.record for one in known}, between, app)
     if picture is not None:
-        between_versions.draw(of, picture)
+        version_difference.draw(of, picture)
     if as_json:
-        print_json(between_versions.as_data(of), sys.stdout)
+        print_json(version_difference.as_data(of), sys.stdout)
     else:
-        between_versions.show(of, picture, Console())
+        version_difference.show(of, picture, Console())
 
 
-def show_versions(known: Sequence[KnownVersion], console: Console) -> None:
+def show_versions(known: Sequence[VersionSummary], console: Console) -> None:
     """Print a table of versions, with notes on some of them."""
     table = Table()
     table.add_names("version", "since (UTC)", "by", "how", "processors", "changed", "outcome")
@@ -157,7 +162,7 @@ def _leaving(leaving: Mapping[str, str]) -> str:
     return ", ".join(f"fragment {id} {how}" for id, how in leaving.items())
 
 
-def _with_clock(rundir: RunDirectory, one: KnownVersion) -> KnownVersion:
+def _with_clock(rundir: RunDirectory, one: VersionSummary) -> VersionSummary:
     """A version with the progress of its handover, if it is the one in force and the application runs."""
     if not one.is_in_force or one.record.at_ms is None:
         return one

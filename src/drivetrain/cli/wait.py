@@ -15,8 +15,8 @@ import typer
 
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, duration_ms
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
+from drivetrain.cli.json_output import print_json
 from drivetrain.core.figures import show_clock
 from drivetrain.terminal import print_line
 

@@ -53,7 +53,7 @@ Look = Mapping[str, tuple[int, int]]
 """The times of the last change in ns, and the sizes, by path."""
 
 
-class Running(Protocol):
+class StartedRun(Protocol):
     """An application that was started."""
 
     def ended(self) -> int | None:
@@ -102,11 +102,11 @@ class Watch:
     can. `say` prints a line. `is_over` returns whether the user has stopped the command.
     """
 
-    start: Callable[[], Running]
+    start: Callable[[], StartedRun]
     problem: Callable[[], str | None]
     say: Callable[[str], None]
     is_over: Callable[[], bool] = lambda: False
-    running: Running | None = None
+    running: StartedRun | None = None
     _known: Look | None = None
     _last: Look | None = None
     _end_is_reported: bool = field(default=False)
@@ -183,7 +183,7 @@ class RunProcess:
         return self._process.wait()
 
 
-class PassedOn(SignalContext):
+class SignalForwarding(SignalContext):
     """The signals that this command gets, passed on to the process that runs the application.
 
     A context; `start` makes a process. The first signal stops the process cleanly, the second one ends it at
@@ -258,7 +258,7 @@ def watch_application(target: str, config: Path | None, plan: Sequence[str], fir
         print_line(line, file=sys.stderr, flush=True)
 
     application, _ = split_target(target)
-    with PassedOn(start) as signals:
+    with SignalForwarding(start) as signals:
         watch = Watch(signals.start, lambda: why_not(plan), say, lambda: bool(signals.received))
         try:
             watch.begin(files_of(application, config))

@@ -7,7 +7,8 @@ the answer. So all routes read, refuse and answer in the same way.
 Invariants:
 
 1. Every answer that is not 2xx or 3xx is a problem as JSON.
-2. No browser can mistake an answer for markup or a script: each states its type, and `Front` adds `nosniff`.
+2. No browser can mistake an answer for markup or a script: each states its type, and `ConsoleMiddleware` adds
+   `nosniff`.
 3. A request that a route cannot read changes nothing.
 
 Called by `console.server`.

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from drivetrain.console.problems import RequestError
-from drivetrain.console.services import Open
+from drivetrain.console.services import OpenCount
 
 STUCK_S: Final = 60.0
 MOST_STREAMS: Final = 500
@@ -32,7 +32,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 log = logging.getLogger("drivetrain.console")
 
 
-def require_place(streams: Open) -> None:
+def require_place(streams: OpenCount) -> None:
     """Raise RequestError when no more streams may be open."""
     if streams.count >= MOST_STREAMS:
         raise RequestError(
@@ -52,7 +52,7 @@ def as_event(event: str, data: bytes, id: str | None = None) -> bytes:
 class EventStream(Response):
     """Sends events one after the other."""
 
-    def __init__(self, events: AsyncIterator[bytes], streams: Open) -> None:
+    def __init__(self, events: AsyncIterator[bytes], streams: OpenCount) -> None:
         super().__init__(media_type=MEDIA_TYPE)
         del self.headers["content-length"]
         self.headers["Cache-Control"] = "no-store"

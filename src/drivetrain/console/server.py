@@ -29,9 +29,9 @@ from drivetrain.console.access.audit import Audit
 from drivetrain.console.addresses import ConsoleAddress, address_of, prefix_of
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.endpoints import web_application
-from drivetrain.console.front import Front
 from drivetrain.console.local_workers import LocalWorkers
 from drivetrain.console.metrics.collector import Metrics
+from drivetrain.console.middleware import ConsoleMiddleware
 from drivetrain.console.openapi import document
 from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.planning.planning import Planning
@@ -81,7 +81,7 @@ async def serve(
     async with services(config, link, port, of_runs=of_runs, local_directory=local_directory) as made:
         hosts = frozenset(name.strip().lower() for name in config[keys.HOSTS].split(",") if name.strip())
         settings = uvicorn.Config(
-            Front(web_application(made), made.access, hosts, prefix_of(config)),
+            ConsoleMiddleware(web_application(made), made.access, hosts, prefix_of(config)),
             ssl_certfile=config[keys.TLS_CERTIFICATE] or None,
             ssl_keyfile=config[keys.TLS_KEY] or None,
             log_config=None,

@@ -34,7 +34,7 @@ MOST_READERS: Final = 2
 Shown: TypeAlias = Client | EmbeddedRuns
 
 
-class Open:
+class OpenCount:
     """How many streams of events are open, or how many uploads arrive."""
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ class Services:
     """The workers of the `drivetrain local` that started the console, if one did."""
     operations: OperationBook = field(default_factory=OperationBook)
     submissions: Submissions = field(default_factory=Submissions)
-    streams: Open = field(default_factory=Open)
-    uploads: Open = field(default_factory=Open)
+    streams: OpenCount = field(default_factory=OpenCount)
+    uploads: OpenCount = field(default_factory=OpenCount)
     readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READERS))
     """Held while a thread reads the state directory of an application."""
 

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from drivetrain.console.answers.states import KeptStates
+from drivetrain.console.answers.states import StateEntries
 from drivetrain.console.planning import processes
 from drivetrain.console.planning.requests import Outcome, ReadStates
 from drivetrain.console.problems import RequestError
@@ -36,7 +36,7 @@ class StateReading:
         self._place: Final = asyncio.Semaphore(1)
         self._waiting = 0
 
-    async def read(self, asked: ReadStates) -> KeptStates:
+    async def read(self, asked: ReadStates) -> StateEntries:
         """The states; raises what `drivetrain state` raises, and RequestError when too many wait."""
         if self._waiting >= MOST_WAITING:
             raise RequestError(

@@ -32,7 +32,7 @@ FILE: Final = "batch-versions"
 _KEPT: Final = 100
 
 
-class Since(msgspec.Struct, frozen=True):
+class VersionSpan(msgspec.Struct, frozen=True):
     """The batches from `batch_id` on ran with `version`; with `before`, too, if that hands over to it."""
 
     batch_id: int
@@ -41,7 +41,7 @@ class Since(msgspec.Struct, frozen=True):
 
 
 class _Noted(msgspec.Struct, frozen=True):
-    since: tuple[Since, ...] = ()
+    since: tuple[VersionSpan, ...] = ()
     free: int = NO_BATCH
 
 
@@ -62,7 +62,7 @@ class BatchVersions:
         since = self.since_of(batch_id)
         return None if since is None else since.version
 
-    def since_of(self, batch_id: int) -> Since | None:
+    def since_of(self, batch_id: int) -> VersionSpan | None:
         """The result of `version_of`, with the version that hands over to it."""
         noted = self._all()
         if batch_id == noted.free:
@@ -74,7 +74,7 @@ class BatchVersions:
         since = self.newest_since()
         return None if since is None else since.version
 
-    def newest_since(self) -> Since | None:
+    def newest_since(self) -> VersionSpan | None:
         """The result of `newest`, with the version that hands over to it."""
         noted = self._all()
         return noted.since[-1] if noted.since else None
@@ -94,7 +94,7 @@ class BatchVersions:
         noted = self._all()
         kept = [since for since in noted.since if since.batch_id < batch_id]
         if not kept or (kept[-1].version, kept[-1].before) != (version, before):
-            kept.append(Since(batch_id, version, before))
+            kept.append(VersionSpan(batch_id, version, before))
         self._write(_Noted(tuple(kept[-_KEPT:])))
 
     def note_free(self, batch_id: int) -> None:

@@ -22,7 +22,7 @@ from drivetrain.core.change.change_stages import ChangeStage, StageName
 from drivetrain.errors import DrivetrainError
 
 
-class KeepsStages(Protocol):
+class StageStore(Protocol):
     """Keeps the stages of changes, by version: `GraphVersions`, or an object that writes to it."""
 
     def stages(self, number: int) -> tuple[ChangeStage, ...]:
@@ -35,7 +35,7 @@ class KeepsStages(Protocol):
 class ChangeHistory:
     """The stages of a change of an application whose versions are `stored`."""
 
-    def __init__(self, stored: KeepsStages, notices: deque[str]) -> None:
+    def __init__(self, stored: StageStore, notices: deque[str]) -> None:
         self.stages: tuple[ChangeStage, ...] = ()  # replaced as a whole: threads read it
         self._stored: Final = stored
         self._notices: Final = notices

@@ -5,13 +5,13 @@ an application master; waiting for a time, naming stalls and the order of steps 
 
 Design: a thin shell. Events of the core arrive wrapped in `ClockEvent`; effects go to `tell`, which the
 creator of the actor provides: `PersistClock` must be answered with `ClockPersisted`, the others are
-announcements. Any process that can reach the actor may ask `WaitClock`, which waits in the system's purgatory
-until the clock has reached that time or the timeout is over.
+announcements. Any process that can reach the actor may ask `WaitForClock`, which waits in the system's
+purgatory until the clock has reached that time or the timeout is over.
 
 Invariants:
 
-1. Every `WaitClock` is answered once: when its clock has been announced, when its time is over, or when the
-   actor stops. The answer contains whether the clock has been reached.
+1. Every `WaitForClock` is answered once: when its clock has been announced, when its time is over, or when
+   the actor stops. The answer contains whether the clock has been reached.
 2. After a failure the actor starts again with the persisted clock that `start` returns; reports are repeated.
 
 Imports neither pyspark nor pyarrow: application masters are small. Called by `run_clock` and by the cluster's
@@ -50,9 +50,9 @@ class ClockEvent(Message, frozen=True, tag="dt.local.clock.event"):
     event: Event
 
 
-class WaitClock(Message, frozen=True, tag="clock.wait"):
+class WaitForClock(Message, frozen=True, tag="clock.wait"):
     """Wait until the application's clock is at `clock_ms`, for `timeout_ms` at most. Answered with
-    `ClockSeen`."""
+    `ClockReply`."""
 
     clock_ms: int
     timeout_ms: int
@@ -60,12 +60,12 @@ class WaitClock(Message, frozen=True, tag="clock.wait"):
 
 class SettleClock(Message, frozen=True, tag="dt.local.clock.settle"):
     """Wait, for `timeout_ms` at most, until what the fragments have reported so far is persisted and
-    announced. Answered with `ClockSeen`."""
+    announced. Answered with `ClockReply`."""
 
     timeout_ms: int
 
 
-class ClockSeen(Message, frozen=True, tag="clock.seen"):
+class ClockReply(Message, frozen=True, tag="clock.seen"):
     """The application's clock (None: it has none yet), and whether the requested one was reached."""
 
     clock_ms: int | None
@@ -128,12 +128,12 @@ class ClockActor(Actor):
                 self._step(event)
             case _Tick():
                 self._step(TimePassed())
-            case WaitClock(clock_ms, timeout_ms):
+            case WaitForClock(clock_ms, timeout_ms):
                 self._wait(clock_ms, timeout_ms)
             case SettleClock(timeout_ms):
                 lowest_ms = self.service.lowest_ms
                 if lowest_ms is None:
-                    self.context.reply(ClockSeen(self.service.clock_ms, is_reached=True))
+                    self.context.reply(ClockReply(self.service.clock_ms, is_reached=True))
                 else:
                     self._wait(lowest_ms, timeout_ms)
             case _:
@@ -177,4 +177,4 @@ class _ClockWait(DelayedOperation):
         return self.is_reached and self.force_complete()
 
     def on_complete(self) -> None:
-        self._asker.tell(ClockSeen(self._service.clock_ms, self.is_reached), self._me)
+        self._asker.tell(ClockReply(self._service.clock_ms, self.is_reached), self._me)

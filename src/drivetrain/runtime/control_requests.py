@@ -60,7 +60,7 @@ ANSWERS_S: Final = 30.0
 _LOOK_S: Final = 0.1
 
 
-class SubscriptionWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A subscription that the source `source` of the application `reader` asks for; see `Subscription`.
 
     With `starts_over` the reader has no state: it begins with the next message.
@@ -103,7 +103,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: ChangeOptions = NO_OPTIONS
     values: dict[str, str] = {}
     restored: tuple[str, ...] = ()
-    wanted: SubscriptionWanted | None = None
+    wanted: SubscriptionRequest | None = None
     reader: str = ""
     source: str | None = None
     fragment: str = ""
@@ -196,7 +196,7 @@ def scaling_in(state: ChangeState | None) -> ScalingState:
     return state.scaling
 
 
-def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionWanted) -> Subscribed:
+def ask_to_subscribe(rundir: RunDirectory, wanted: SubscriptionRequest) -> Subscribed:
     """Have the application that runs in `rundir` keep a stream for another one.
 
     Raises its refusal, ChangeUnderwayError while it changes, and UnavailableError like `ask_change`.

@@ -77,14 +77,14 @@ _ROLLED = SubscriberId("rolled")
 
 
 @dataclass(frozen=True)
-class Keep:
+class RetentionLimits:
     """How much is kept: the most bytes on disk, and the longest age."""
 
     size_bytes: int
     age_ms: int
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class DroppedMessages(msgspec.Struct, frozen=True):
     """How many messages were dropped, of the entries below `end`."""
 
     messages: int = 0
@@ -158,7 +158,7 @@ class _ChannelEntry:
 class DeadLetterStore:
     """The dead letters of one fragment, in `channel`; `keep` is for the process that runs the fragment."""
 
-    def __init__(self, channel: ChannelStore, keep: Keep | None = None) -> None:
+    def __init__(self, channel: ChannelStore, keep: RetentionLimits | None = None) -> None:
         self.channel = channel
         self.keep = keep
         self._tidied: tuple[int, float] = (0, 0)
@@ -173,10 +173,10 @@ class DeadLetterStore:
     # -- reading -------------------------------------------------------------------------------------
 
     @property
-    def dropped(self) -> Dropped:
+    def dropped(self) -> DroppedMessages:
         """The messages dropped because they were too old or too many."""
         content = self._record.read()
-        return Dropped() if content is None else msgspec.json.decode(content, type=Dropped)
+        return DroppedMessages() if content is None else msgspec.json.decode(content, type=DroppedMessages)
 
     @property
     def messages(self) -> int:
@@ -333,7 +333,7 @@ class DeadLetterStore:
             left -= _size_of(part)
             messages, end = messages + part.messages, part.end
         if end:
-            self._record.write(msgspec.json.encode(Dropped(self.dropped.messages + messages, end)))
+            self._record.write(msgspec.json.encode(DroppedMessages(self.dropped.messages + messages, end)))
             log.warning("%d dead letters were dropped, by dead-letters.keep-bytes and -age", messages)
             self._delete_dead()
 

@@ -4,8 +4,8 @@ Problem: it may run embedded, and have a socket, or in a cluster, whose processe
 All that is sure is the state directory, which both applications reach.
 
 Design: what listens at the socket of an application is asked there. Else, if executors of a cluster prepared
-it last, the request is a file (`subscription_requests`), and the answer is the version in force: it has the
-subscription, and the channel has begun.
+it last, the request is a file (`subscription_request_queue`), and the answer is the version in force: it has
+the subscription, and the channel has begun.
 
 What if we die here: the request stays, and the next start of the reader takes it up.
 
@@ -20,13 +20,13 @@ import msgspec
 
 from drivetrain.core.change.graph_version import SubscriptionRecord, subscription_id
 from drivetrain.core.change.live_change import Stage
-from drivetrain.core.change.subscription_requests import WantedSubscription
+from drivetrain.core.change.subscription_request_queue import WantedSubscription
 from drivetrain.errors import UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.control_requests import (
     Subscribed,
-    SubscriptionWanted,
+    SubscriptionRequest,
     ask_to_subscribe,
     ask_to_unsubscribe,
     asked_state,
@@ -51,7 +51,7 @@ def _has_executors(home: Path) -> bool:
         lock.release()
 
 
-def subscribed(producer: RunDirectory, wanted: SubscriptionWanted, *, in_cluster: bool) -> Subscribed | str:
+def subscribed(producer: RunDirectory, wanted: SubscriptionRequest, *, in_cluster: bool) -> Subscribed | str:
     """The subscription of a reader that starts over, or why the application has not begun it yet.
 
     To be called again and again. `in_cluster` is where the reader runs. Raises the refusal, UserError when
@@ -78,7 +78,7 @@ def subscribed(producer: RunDirectory, wanted: SubscriptionWanted, *, in_cluster
     return "it does not run"
 
 
-def _subscribed_by_socket(producer: RunDirectory, wanted: SubscriptionWanted) -> Subscribed | str:
+def _subscribed_by_socket(producer: RunDirectory, wanted: SubscriptionRequest) -> Subscribed | str:
     try:
         state = asked_state(producer)
         if state.stage is not Stage.IDLE:
@@ -107,7 +107,7 @@ def _is_of_cluster(home: Path) -> bool:
     return by is not None and bool(by.app_id)
 
 
-def _subscribed_by_file(producer: RunDirectory, wanted: SubscriptionWanted) -> Subscribed | str:
+def _subscribed_by_file(producer: RunDirectory, wanted: SubscriptionRequest) -> Subscribed | str:
     requests = SubscriptionRequests(producer.path, producer.writers)
     id = subscription_id(wanted.reader, wanted.source)
     asked = requests.ask(

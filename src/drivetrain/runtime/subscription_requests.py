@@ -7,8 +7,8 @@ Problem: an application in a cluster has no socket, and its reader may run anywh
 directory, with or without a cluster. Each may die between any two steps.
 
 Design: the reader chooses a key, writes what it wants, and counts on while it waits. The application master
-makes a version with the subscription (`core.change.subscription_requests`). The reader finds it among those
-in force, which is the only answer, notes it, and then withdraws its request.
+makes a version with the subscription (`core.change.subscription_request_queue`). The reader finds it among
+those in force, which is the only answer, notes it, and then withdraws its request.
 
 What if we die here: a reader that asks again keeps the key of its request, as nothing was read with it yet.
 A request whose reader has died is forgotten by nobody, and begins nothing; the next start of the reader
@@ -33,7 +33,7 @@ from typing import Final
 import msgspec
 
 from drivetrain.core.change.graph_version import SubscriptionRecord
-from drivetrain.core.change.subscription_requests import WantedSubscription
+from drivetrain.core.change.subscription_request_queue import WantedSubscription
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, InputError

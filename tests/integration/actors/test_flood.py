@@ -13,7 +13,7 @@ from actor_processes import SECRET, Child, Ping, Pong, child, system
 from test_tls import Authority
 from test_unproven_peers import GARBAGE, hello_to
 
-from drivetrain.actor.remote.complaints import MOST_LINES
+from drivetrain.actor.remote.peer_warnings import MOST_LINES
 
 MOST_HANDSHAKES = 32
 CONNECTIONS = 1_500

@@ -441,7 +441,7 @@ def test_the_leader_the_application_master_and_an_executor_die_and_every_message
     assert not set(executors) & set(cluster.processes(EXECUTOR)), "its executors are gone"
 
 
-@pytest.mark.nightly("test_configuring, embedded; simulated by test_attempts_under_faults")
+@pytest.mark.nightly("test_configuration_update, embedded; simulated by test_attempts_under_faults")
 def test_configuration_keys_change_for_executors_and_outlast_the_application_master(shop: Shop) -> None:
     attempts, version = shop.attempts(), max(shop.expected.values())
     line = ("update", shop.app, "--set", "run.max-batch-bytes=1 KiB", "--json")

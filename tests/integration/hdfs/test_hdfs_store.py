@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from drivetrain.cli.finding import Verdict
-from drivetrain.cli.object_places import check_place
+from drivetrain.cli.object_store_checks import check_place
 from drivetrain.config import Config
 from drivetrain.errors import MissingDependencyError, UnavailableError, UserError
 from drivetrain.runtime.file_locations import locate

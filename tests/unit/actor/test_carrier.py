@@ -242,7 +242,9 @@ async def test_a_coroutine_cancelled_before_its_first_step_still_has_an_end(carr
 
 
 @with_carriers
-async def test_a_coroutine_that_cancels_its_own_task_and_ends_disturbs_nobody(carriers: Carriers) -> None:
+async def test_a_coroutine_that_cancels_its_own_task_and_ends_disturbs_nobody(
+    carriers: Carriers,
+) -> None:
     async def rude() -> None:
         task = asyncio.current_task()
         assert task is not None

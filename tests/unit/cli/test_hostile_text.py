@@ -19,10 +19,9 @@ from scripted_cluster import world
 from drivetrain.api.graph import Graph
 from drivetrain.cli import (
     apps,
-    between_versions,
     comparison,
     console_access,
-    console_reads,
+    console_queries,
     dead_letters,
     doctor,
     explain,
@@ -34,6 +33,7 @@ from drivetrain.cli import (
     settings,
     show,
     state,
+    version_difference,
     versions,
 )
 from drivetrain.cli.channel_view import channels_of
@@ -72,9 +72,9 @@ from drivetrain.core.job.run_progress import (
 from drivetrain.core.plan.plan import Fragment, Obstacle, Plan, PlannedChannel, PlannedOperator, PlannedSink
 from drivetrain.errors import OperatorError, UserError
 from drivetrain.runtime.graph_versions import Ending
-from drivetrain.runtime.known_versions import KnownVersion, Trial
 from drivetrain.runtime.late_samples import LateMessage
-from drivetrain.spark.state.state_query import KeptState, States
+from drivetrain.runtime.version_history import Trial, VersionSummary
+from drivetrain.spark.state.state_query import StateEntry, States
 from drivetrain.terminal import Console, Table, Text, print_line, printable
 
 SHORT = {
@@ -226,7 +226,7 @@ def show_between(text: str, console: Console) -> None:
     record = ProcessorRecord(text, text, text, text, (text,), text)
     old, new = (GraphVersion(text, {}, {}, number=n, made_by=text) for n in (1, 2))
     every = tuple(ComparedProcessor(text, mark, text, record, record, text, f"{text}2") for mark in Mark)
-    between_versions.show(VersionComparison(old, new, every), None, console)
+    version_difference.show(VersionComparison(old, new, every), None, console)
 
 
 def show_late(text: str, console: Console) -> None:
@@ -237,10 +237,10 @@ def show_late(text: str, console: Console) -> None:
 
 
 def show_states_of_a_console(text: str, console: Console) -> None:
-    one = console_states.KeptState(key=text, value=text, start_ms=0, end_ms=1, is_cut=False)
+    one = console_states.StateEntry(key=text, value=text, start_ms=0, end_ms=1, is_cut=False)
     times: dict[str, Any] = dict.fromkeys(("at_ms", "clock_ms", "first_ms", "last_ms", "step_ms"))
-    console_reads.show_states(
-        console_states.KeptStates(processor=text, count=1, states=(one,), **times), console
+    console_queries.show_states(
+        console_states.StateEntries(processor=text, count=1, states=(one,), **times), console
     )
 
 
@@ -248,7 +248,7 @@ def show_versions_of(text: str, console: Console) -> None:
     record = GraphVersion(text, {}, {}, number=1, made_by=text, at_ms=0)
     ending = Ending(Outcome.ROLLED_BACK, 0, text, text, leaving={text: "drains"})
     stages = (ChangeStage("compiled", 0, text),)
-    known = KnownVersion(record, changed(text), ending, True, Trial.INTERRUPTED, stages, text)
+    known = VersionSummary(record, changed(text), ending, True, Trial.INTERRUPTED, stages, text)
     versions.show_versions([known], console)
 
 
@@ -270,7 +270,7 @@ def show_summary(text: str, console: Console) -> None:
 
 
 def show_state(text: str, console: Console) -> None:
-    found = [KeptState(text, text, (0, 1)), KeptState((text, 1), {text: text}, (0, 1))]
+    found = [StateEntry(text, text, (0, 1)), StateEntry((text, 1), {text: text}, (0, 1))]
 
     class Answers:
         processor = text

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from drivetrain.cli import local, local_cluster
-from drivetrain.cli.local_cluster import HOST, Box, LocalCluster
+from drivetrain.cli.local_cluster import HOST, ClusterMember, LocalCluster
 from drivetrain.config import Config
 from drivetrain.console.addresses import ConsoleAddress
 
@@ -25,7 +25,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def start(self: LocalCluster, name: str, kind: str, place: str, *own: Mapping[str, object]) -> None:
         steps.append(name)
-        self.boxes.append(cast("Box", name))
+        self.members.append(cast("ClusterMember", name))
 
     async def ready(*_: object) -> None:
         steps.append("the cluster is ready")

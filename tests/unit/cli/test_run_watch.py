@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from drivetrain.cli import watch
-from drivetrain.cli.watch import PassedOn, RunProcess, Watch, changes, files_of, watch_application, why_not
+from drivetrain.cli.watch import (
+    RunProcess,
+    SignalForwarding,
+    Watch,
+    changes,
+    files_of,
+    watch_application,
+    why_not,
+)
 from drivetrain.code.application_file import ApplicationFileError
 
 OLD = {"/a/shop.py": (1, 10)}
@@ -190,14 +198,14 @@ def test_a_signal_during_the_start_reaches_the_process_that_is_started(number: s
         os.kill(os.getpid(), number)
         return Sleeper()
 
-    with PassedOn(start) as signals:
+    with SignalForwarding(start) as signals:
         process = signals.start()
         assert process.wait() == 40 + number
     assert signals.received == [number]
 
 
 def test_a_signal_between_two_processes_reaches_the_second_one() -> None:
-    with PassedOn(Sleeper) as signals:
+    with SignalForwarding(Sleeper) as signals:
         assert signals.start().stop() == 42
         os.kill(os.getpid(), signal.SIGTERM)
         process = signals.start()
@@ -206,7 +214,7 @@ def test_a_signal_between_two_processes_reaches_the_second_one() -> None:
 
 def test_a_signal_reaches_the_process_that_runs_and_the_handlers_of_before_return() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with PassedOn(Sleeper) as signals:
+    with SignalForwarding(Sleeper) as signals:
         process = signals.start()
         os.kill(os.getpid(), signal.SIGINT)
         assert process.wait() == 42

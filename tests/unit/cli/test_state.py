@@ -16,7 +16,7 @@ from drivetrain.config import Config
 from drivetrain.errors import UserError
 from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.spark.entry_points import state
-from drivetrain.spark.state.state_query import KeptState, States
+from drivetrain.spark.state.state_query import StateEntry, States
 from drivetrain.terminal import Console
 
 HOUR = 3_600_000
@@ -40,9 +40,9 @@ def test_a_key_is_text_first_and_then_what_json_says() -> None:
     assert readings("7") == ["7", 7]
     assert readings('["a", 7]') == ['["a", 7]', ("a", 7)]
     states = cast(States, Answers({7: 1, ("a", 7): 2, "8": 3}))
-    assert of_key(states, "7", None) == [KeptState(7, 1)]
-    assert of_key(states, "8", None) == [KeptState("8", 3)]
-    assert of_key(states, '["a", 7]', None) == [KeptState(("a", 7), 2)]
+    assert of_key(states, "7", None) == [StateEntry(7, 1)]
+    assert of_key(states, "8", None) == [StateEntry("8", 3)]
+    assert of_key(states, '["a", 7]', None) == [StateEntry(("a", 7), 2)]
     with pytest.raises(UserError, match="no state has the key 'x'"):
         of_key(states, "x", None)
 
@@ -50,7 +50,7 @@ def test_a_key_is_text_first_and_then_what_json_says() -> None:
 def test_windows_of_a_key_are_shown_one_by_one() -> None:
     states = cast(States, Answers({"a": {(HOUR, 2 * HOUR): 5, (0, HOUR): 4}}))
     found = of_key(states, "a", None)
-    assert found == [KeptState("a", 4, (0, HOUR)), KeptState("a", 5, (HOUR, 2 * HOUR))]
+    assert found == [StateEntry("a", 4, (0, HOUR)), StateEntry("a", 5, (HOUR, 2 * HOUR))]
     data = as_data(states, found, None)
     assert data["states"][0] == {"key": "a", "window": {"start_ms": 0, "end_ms": HOUR}, "value": 4}
     assert json.loads(json.dumps(data))["clock_ms"] == 10 * HOUR
@@ -85,7 +85,7 @@ def test_states_of_any_type_are_json() -> None:
         "by_pair": {("a", 7): 1, 7: 2, "x": Decimal("1.50")},
     }
     states = cast(States, Answers({}))
-    data = as_data(states, [KeptState(("k", 1), value)], None)
+    data = as_data(states, [StateEntry(("k", 1), value)], None)
     assert json.loads(json.dumps(data, default=str))["states"] == [
         {
             "key": ["k", 1],

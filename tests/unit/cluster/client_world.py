@@ -63,7 +63,7 @@ from drivetrain.cluster.messages.launching import LogChunk, ReadLog
 from drivetrain.cluster.messages.leadership import GetLeader, Leader, NotLeader
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.job.history import History
-from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
+from drivetrain.runtime.clock_actor import ClockReply, WaitForClock
 
 SPEC = ApplicationSpec(name="wc", code="0" * 64, file="wc.py", settings={"input": "/some/text"})
 
@@ -283,10 +283,10 @@ class ScriptedAppMaster(Actor):
                 self.context.reply(HistoryReport(self.history))
             case GetThreads(executor):
                 self.context.reply(ThreadStacks(executor or "first", '"MainThread"', '"main"'))
-            case WaitClock(clock_ms):
+            case WaitForClock(clock_ms):
                 reached_ms = self.status.clock_ms
                 is_reached = reached_ms is not None and reached_ms >= clock_ms
-                self.context.reply(ClockSeen(reached_ms, is_reached))
+                self.context.reply(ClockReply(reached_ms, is_reached))
             case HistoryReport(history):
                 self.history = history
             case Versions():

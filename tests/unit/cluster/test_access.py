@@ -11,7 +11,7 @@ from drivetrain.actor import ActorPath, Message
 from drivetrain.actor.kernel_messages import Identify, PoisonPill
 from drivetrain.actor.message import tag_of
 from drivetrain.actor.path import Address
-from drivetrain.actor.remote.arrivals import Arrival
+from drivetrain.actor.remote.inbound_message import InboundMessage
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import (
     KERNEL,
@@ -210,7 +210,9 @@ def ref(system: str, host: str = "h") -> Ref:
 
 def judge(me: str, peer: str, message: Message, *, has_sender: bool = True) -> str | None:
     sender = ActorPath(address(peer), ("asks", "$9"), 9) if has_sender else None
-    return guard_of(me)(Arrival(address(peer), ActorPath(address(me), ("user", me), 1), sender, message))
+    return guard_of(me)(
+        InboundMessage(address(peer), ActorPath(address(me), ("user", me), 1), sender, message)
+    )
 
 
 SPEC = ApplicationSpec("wc", "", "wc.py")
@@ -304,7 +306,9 @@ def test_what_does_not_belong_to_a_role_is_refused(me: str, peer: str, message: 
 def test_the_answer_goes_to_the_peer_unless_a_message_is_passed_on() -> None:
     def judged(me: str, peer: str, message: Message) -> str | None:
         sender = ActorPath(address(CLIENT, "elsewhere"), ("asks", "$9"), 9)
-        return guard_of(me)(Arrival(address(peer), ActorPath(address(me), ("user", me), 1), sender, message))
+        return guard_of(me)(
+            InboundMessage(address(peer), ActorPath(address(me), ("user", me), 1), sender, message)
+        )
 
     assert "is to go to" in str(judged(MASTER, CLIENT, GetLeader()))
     assert "is to go to" in str(judged(MASTER, CLIENT, Identify()))

@@ -10,17 +10,17 @@ from test_stored_scalings import ME, NEXT, failing
 from drivetrain import Application, sinks, sources
 from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
 from drivetrain.core.change.graph_version import SubscriptionRecord, version_of
-from drivetrain.core.change.subscription_requests import WantedSubscription
+from drivetrain.core.change.subscription_request_queue import WantedSubscription
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime import outside_producer
-from drivetrain.runtime.control_requests import SubscriptionWanted
+from drivetrain.runtime.control_requests import SubscriptionRequest
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.subscription_requests import WANTED, SubscriptionRequests
 
 HOURS = SubscriptionRecord("report-1.hours", "kept", "report-1", "hours", "")
-ASKED = SubscriptionWanted("report-1", "hours", "kept", starts_over=True)
+ASKED = SubscriptionRequest("report-1", "hours", "kept", starts_over=True)
 
 
 @pytest.fixture

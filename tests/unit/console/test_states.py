@@ -18,19 +18,19 @@ from typer.testing import CliRunner
 from drivetrain.cli.main import app as command
 from drivetrain.console import state_reading
 from drivetrain.console.access.roles import Role
-from drivetrain.console.answers.states import KeptState, KeptStates
+from drivetrain.console.answers.states import StateEntries, StateEntry
 from drivetrain.console.planning.requests import Outcome, ReadStates
 from drivetrain.errors import UserError
 
 PATH = "/api/v1/applications/shop/states"
-STATES = KeptStates(
+STATES = StateEntries(
     processor="counts",
     at_ms=60_000,
     clock_ms=120_000,
     count=2,
     states=(
-        KeptState(key=HOSTILE, value=json.dumps(HOSTILE), start_ms=None, end_ms=None, is_cut=False),
-        KeptState(key="7", value="x" * 4_000, start_ms=0, end_ms=60_000, is_cut=True),
+        StateEntry(key=HOSTILE, value=json.dumps(HOSTILE), start_ms=None, end_ms=None, is_cut=False),
+        StateEntry(key="7", value="x" * 4_000, start_ms=0, end_ms=60_000, is_cut=True),
     ),
     first_ms=0,
     last_ms=60_000,

@@ -13,7 +13,7 @@ from failing_disk import failing
 
 from drivetrain.errors import OutputError
 from drivetrain.runtime.state import dropped_state
-from drivetrain.runtime.state.dropped_state import Dropped, DroppedState, settle_checkpoints
+from drivetrain.runtime.state.dropped_state import DroppedRecord, DroppedState, settle_checkpoints
 
 PARTITIONS = 2
 
@@ -88,7 +88,7 @@ def test_the_state_is_empty_from_the_next_batch_on_and_everything_else_stays(
     before = content(own / "checkpoint")
     DroppedState(own).drop(2, 7_000, files[0])
     now = content(own / "checkpoint")
-    assert DroppedState(own).read() == Dropped(2, 2, 7_000)
+    assert DroppedState(own).read() == DroppedRecord(2, 2, 7_000)
     assert {name: text for name, text in now.items() if name.startswith("state")} == emptied(3)
     others = {name: text for name, text in before.items() if not name.startswith("state")}
     assert others.items() <= now.items()
@@ -128,10 +128,10 @@ def test_a_second_change_that_drops_a_state_gives_back_that_of_the_first(
     commit(own, 2)
     known = content(own / "checkpoint")
     DroppedState(own).drop(3, 2_000, files[0])
-    assert DroppedState(own).read() == Dropped(3, 2, 2_000)
+    assert DroppedState(own).read() == DroppedRecord(3, 2, 2_000)
     DroppedState(own).restore(None)
     assert content(own / "checkpoint") == known
-    assert DroppedState(own).read() == Dropped(2, 1, 1_000)
+    assert DroppedState(own).read() == DroppedRecord(2, 1, 1_000)
 
 
 @pytest.mark.parametrize("way", ["drop", "restore"])
@@ -157,7 +157,7 @@ def test_a_death_at_any_moment_leaves_one_state_or_the_other(
         is_old, is_new = now == old, now == (former if way == "restore" else now) and now != old
         assert is_old or is_new, f"step {step}: {sorted(now)}"
         if way == "drop" and is_new:
-            assert DroppedState(own).read() == Dropped(2, 2, 7_000)
+            assert DroppedState(own).read() == DroppedRecord(2, 2, 7_000)
             assert emptied(3).items() <= now.items()
             assert not any(name.endswith(".changelog") for name in now)
         outcomes.add("old" if is_old else "new")
@@ -202,5 +202,5 @@ def test_before_the_first_batch_there_is_nothing_to_empty(tmp_path: Path) -> Non
     own = tmp_path / "hourly"
     own.mkdir()
     DroppedState(own).drop(2, None, None)
-    assert DroppedState(own).read() == Dropped(2, -1)
+    assert DroppedState(own).read() == DroppedRecord(2, -1)
     assert not DroppedState(own).has_former

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain.errors import InputError
-from drivetrain.runtime.channel.beginning import Begins, ChannelBeginning
+from drivetrain.runtime.channel.beginning import BeginningRecord, ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.fragment_places import FragmentPlaces
 
@@ -60,13 +60,13 @@ def test_a_channel_begins_once_behind_a_batch_with_the_clock_of_its_producer(tmp
     begins.prepare()
     assert begins.is_open(store, 5)
     begins.begin(store, 5, 1_000, 1_300)
-    assert begins.read() == Begins(5, 1_300)
+    assert begins.read() == BeginningRecord(5, 1_300)
     assert not begins.is_open(store, 5)
     entry = store.last()
     assert entry is not None
     assert (entry.batch_id, entry.clock_ms, entry.segments) == (5, 1_000, ())
     begins.begin(store, 9, 9_000, 9_300)
-    assert begins.read() == Begins(5, 1_300), "it has begun"
+    assert begins.read() == BeginningRecord(5, 1_300), "it has begun"
     assert store.length() == 1
 
 
@@ -86,4 +86,4 @@ def test_a_channel_that_begins_with_its_producers_first_batch_needs_no_entry(tmp
     begins.prepare()
     begins.begin(store, -1, None, None)
     assert store.length() == 0
-    assert begins.read() == Begins(-1, None)
+    assert begins.read() == BeginningRecord(-1, None)

@@ -9,7 +9,7 @@ import pytest
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import InputError
-from drivetrain.runtime.channel.outside_reader import Dropped, OutsideReader
+from drivetrain.runtime.channel.outside_reader import DroppedMessages, OutsideReader
 from drivetrain.runtime.channel.store import ChannelStore
 
 
@@ -36,7 +36,7 @@ def test_dropped_entries_keep_their_place_and_clock_and_are_counted_once(tmp_pat
         (3, 3, 10, 0),
     ]
     assert sorted(store.files.names("segments")) == ["2.arrow", "3.arrow"]
-    assert OutsideReader(ChannelStore(store.uri)).dropped() == Dropped(20, 2)
+    assert OutsideReader(ChannelStore(store.uri)).dropped() == DroppedMessages(20, 2)
 
 
 def test_what_a_batch_is_planned_to_take_stays(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_what_a_batch_is_planned_to_take_stays(tmp_path: Path) -> None:
     producer = OutsideReader(store)
     assert producer.planned() == 2
     assert producer.drop([0, 1, 2]) == [2]
-    assert producer.dropped() == Dropped(10, 3)
+    assert producer.dropped() == DroppedMessages(10, 3)
 
 
 def test_while_a_reader_plans_nothing_is_dropped(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_a_producer_that_dies_after_it_has_dropped_is_followed_by_one_that_count
     with armed(die), pytest.raises(KeyboardInterrupt):
         OutsideReader(store).drop([0])
     after = OutsideReader(ChannelStore(store.uri, fragment="shop"))
-    assert after.dropped() == Dropped()
-    assert after.count() == after.count() == Dropped(10, 1)
+    assert after.dropped() == DroppedMessages()
+    assert after.count() == after.count() == DroppedMessages(10, 1)
 
 
 def test_a_damaged_count_is_an_error_and_an_empty_plan_is_none(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from drivetrain.api.operations import Calls
 from drivetrain.spark.compile import async_calls
-from drivetrain.spark.compile.async_calls import CACHED, MOST_CACHES, Failed, ResultCache, call_all
+from drivetrain.spark.compile.async_calls import CACHED, MOST_CACHES, FailedCall, ResultCache, call_all
 
 CALLS = Calls(concurrency=5, timeout_ms=5_000, retries=0, backoff_ms=1)
 
@@ -86,7 +86,7 @@ def test_the_first_failure_ends_the_batch_and_calls_that_are_under_way() -> None
         return message
 
     outcomes = call_all(slow_or_wrong, list(range(100)), CALLS, stops=True)
-    assert [(at, str(o.error)) for at, o in outcomes.items() if isinstance(o, Failed)] == [(1, "one")]
+    assert [(at, str(o.error)) for at, o in outcomes.items() if isinstance(o, FailedCall)] == [(1, "one")]
     assert sorted(ended) == [0, 2, 3, 4]
 
 
@@ -131,7 +131,7 @@ def test_equal_messages_share_a_call_and_its_result_is_used_again() -> None:
 
 def test_failures_are_not_cached() -> None:
     service, cached = Service(failures=1), replace(CALLS, cache_ms=60_000)
-    assert isinstance(call_all(service, [1], cached, stops=False)[0], Failed)
+    assert isinstance(call_all(service, [1], cached, stops=False)[0], FailedCall)
     assert call_all(service, [1], cached, stops=False)[0] == (1, "seen")
 
 

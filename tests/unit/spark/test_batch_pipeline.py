@@ -10,7 +10,7 @@ import pytest
 
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import DiskFullError
-from drivetrain.spark.batch.batch import Batch, Written, ignore_begun
+from drivetrain.spark.batch.batch import Batch, BranchResult, ignore_begun
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.pipeline import BatchPipeline
@@ -25,15 +25,15 @@ class Full:
         self.is_full = True
         self.clocks: list[int | None] = []
 
-    def run(self, _batch: Batch, _begun: object) -> Written:
+    def run(self, _batch: Batch, _begun: object) -> BranchResult:
         counts = Counts()
         counts.add(counts.out, "orders", 3)
-        return Written(counts=counts)
+        return BranchResult(counts=counts)
 
     def empty(self) -> None:
         """No messages."""
 
-    def append(self, _batch_id: int, _written: Written, clock_ms: int | None) -> None:
+    def append(self, _batch_id: int, _written: BranchResult, clock_ms: int | None) -> None:
         if self.is_full:
             self.is_full = False
             raise DiskFullError("there is no space left")

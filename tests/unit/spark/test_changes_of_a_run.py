@@ -18,7 +18,7 @@ from drivetrain.errors import InputError, OutputError, UnavailableError, UserErr
 from drivetrain.spark.batch.query_versions import BranchSet
 from drivetrain.spark.run import fragment_versions, live_changes
 from drivetrain.spark.run.application_versions import ApplicationVersions
-from drivetrain.spark.run.change_proposal import AskedChange, Proposal
+from drivetrain.spark.run.change_proposal import Proposal, RequestedChange
 from drivetrain.spark.run.live_changes import LiveChanges
 
 SOON_S = 0.3
@@ -145,7 +145,7 @@ class World:
 
     def propose(self) -> int:
         nothing: Any = None
-        return self.changes.propose(AskedChange(nothing, nothing, b"", "update", 1))
+        return self.changes.propose(RequestedChange(nothing, nothing, b"", "update", 1))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.run import handovers
-from drivetrain.spark.run.change_proposal import AskedChange, Proposal
+from drivetrain.spark.run.change_proposal import Proposal, RequestedChange
 from drivetrain.spark.run.handovers import Handovers
 
 AT = 5_000
@@ -121,9 +121,9 @@ def test_batches_that_do_not_end_are_an_error_after_a_while(world: World) -> Non
     assert not world.query.is_held
 
 
-def asked(least: int, at: int | None = None) -> AskedChange:
+def asked(least: int, at: int | None = None) -> RequestedChange:
     nothing: Any = None
-    return AskedChange(version(least), nothing, b"", "update", 2, ChangeOptions(at=at))
+    return RequestedChange(version(least), nothing, b"", "update", 2, ChangeOptions(at=at))
 
 
 def test_during_a_handover_only_the_version_before_may_come_back_and_at_once(world: World) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.core.job.fragment_figures import NO_FIGURES
-from drivetrain.spark.batch.query_figures import Blocked, QueryFigures, RanBatch
+from drivetrain.spark.batch.query_figures import BlockedTime, CompletedBatch, QueryFigures
 from drivetrain.spark.batch.user_counters import PythonWork
 from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage, measured
 from drivetrain.spark.measure.batch_times import BatchTimes, Phase
@@ -32,16 +32,18 @@ def report(batch: int, **durations: int) -> Any:
     return SimpleNamespace(batchId=batch, durationMs=known, stateOperators=[operator])
 
 
-def ran(batch: int, *, ended_ms: int = 1_000, newest_ms: int | None = None, took: bool = True) -> RanBatch:
+def ran(
+    batch: int, *, ended_ms: int = 1_000, newest_ms: int | None = None, took: bool = True
+) -> CompletedBatch:
     clock = iter(range(0, 10**12, 20_000_000))
     times = BatchTimes(lambda: next(clock))
     with times.spending(Phase.SINK, "db"):
         pass
-    return RanBatch(batch, ended_ms, newest_ms, took, times, PythonWork(40, 30, 2))
+    return CompletedBatch(batch, ended_ms, newest_ms, took, times, PythonWork(40, 30, 2))
 
 
 def test_spark_and_the_steps_of_the_batch_are_joined_by_its_number() -> None:
-    figures = QueryFigures(2, lambda: Blocked({"a--b": 9}, 4))
+    figures = QueryFigures(2, lambda: BlockedTime({"a--b": 9}, 4))
     figures.ran(ran(0))
     figures.reported(report(0), 50)
     told = figures.look(0, None, ["read/1"])
@@ -61,9 +63,9 @@ def test_spark_and_the_steps_of_the_batch_are_joined_by_its_number() -> None:
 
 
 def test_another_query_of_the_attempt_goes_on_counting() -> None:
-    first = QueryFigures(2, lambda: Blocked({"a--b": 9}))
+    first = QueryFigures(2, lambda: BlockedTime({"a--b": 9}))
     first.reported(report(0), 50)
-    second = QueryFigures(2, lambda: Blocked({"a--b": 1, "a--c": 2}))
+    second = QueryFigures(2, lambda: BlockedTime({"a--b": 1, "a--c": 2}))
     second.go_on(first.look(0, None, []))
     second.reported(report(1), 50)
     told = second.look(1, None, [])
@@ -73,7 +75,7 @@ def test_another_query_of_the_attempt_goes_on_counting() -> None:
 
 
 def test_latency_is_from_the_newest_timestamp_to_when_the_outputs_have_the_batch() -> None:
-    figures = QueryFigures(1, Blocked)
+    figures = QueryFigures(1, BlockedTime)
     figures.ran(ran(0, ended_ms=5_000, newest_ms=4_000))
     figures.ran(ran(1, ended_ms=6_000, newest_ms=3_000))
     figures.ran(ran(2, ended_ms=9_000, newest_ms=1, took=False))
@@ -82,17 +84,17 @@ def test_latency_is_from_the_newest_timestamp_to_when_the_outputs_have_the_batch
 
 
 def test_of_channels_only_the_newest_batch_has_a_latency() -> None:
-    figures = QueryFigures(1, Blocked)
+    figures = QueryFigures(1, BlockedTime)
     figures.ran(ran(0, ended_ms=5_000))
     figures.ran(ran(1, ended_ms=6_000))
     told = figures.look(1, 4_500, [])
     assert (told.latency_p50_ms, told.latency_batches) == (1_500, 1)
-    assert QueryFigures(1, Blocked).look(-1, None, []) == NO_FIGURES
+    assert QueryFigures(1, BlockedTime).look(-1, None, []) == NO_FIGURES
 
 
 def test_results_that_a_checkpoint_publishes_are_shown_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drivetrain.spark.batch.query_figures.time.time", lambda: 20.0)
-    figures = QueryFigures(1, Blocked)
+    figures = QueryFigures(1, BlockedTime)
     figures.publishes_later = lambda: True
     for batch in range(3):
         figures.ran(ran(batch, ended_ms=5_000, newest_ms=4_000 + batch))
@@ -103,7 +105,7 @@ def test_results_that_a_checkpoint_publishes_are_shown_then(monkeypatch: pytest.
 
 
 def test_alignment_is_of_the_last_checkpoint_and_adds_up() -> None:
-    figures = QueryFigures(1, Blocked)
+    figures = QueryFigures(1, BlockedTime)
     figures.aligned(7, 30)
     figures.aligned(8, 12)
     told = figures.look(-1, None, [])

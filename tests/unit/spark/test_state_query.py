@@ -23,9 +23,9 @@ from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.state.aggregate_state import aggregate_values
-from drivetrain.spark.state.kept_times import kept_times
+from drivetrain.spark.state.available_times import kept_times
 from drivetrain.spark.state.state_description import note_operator, noted_operator
-from drivetrain.spark.state.state_query import KeptState, States, states_of
+from drivetrain.spark.state.state_query import StateEntry, States, states_of
 
 STEP = 10
 
@@ -226,9 +226,9 @@ def test_windows_of_one_key_come_by_their_times(tmp_path: Path, monkeypatch: pyt
     asked = states(fragment, monkeypatch)
     assert asked.get("a") == {(0, 20): 1, (20, 40): 2}
     assert asked.items() == [
-        KeptState("a", 1, (0, 20)),
-        KeptState("a", 2, (20, 40)),
-        KeptState("b", 4, (20, 40)),
+        StateEntry("a", 1, (0, 20)),
+        StateEntry("a", 2, (20, 40)),
+        StateEntry("b", 4, (20, 40)),
     ]
     assert asked.get("nobody") is None
 

@@ -1,6 +1,6 @@
 """Actor systems over the network: transports, authentication, associations and death watch."""
 
-from drivetrain.actor.remote.arrivals import Arrival, Guard
+from drivetrain.actor.remote.inbound_message import Guard, InboundMessage
 from drivetrain.actor.remote.keys import Keys, SharedSecrets
 from drivetrain.actor.remote.remote import Remote, attach_remote
 from drivetrain.actor.remote.remote_errors import (
@@ -21,7 +21,6 @@ from drivetrain.actor.remote.transport import Connection, ConnectionEvents, Fram
 
 __all__ = [
     "AddressInUseError",
-    "Arrival",
     "BindError",
     "ConnectError",
     "Connection",
@@ -29,6 +28,7 @@ __all__ = [
     "Frame",
     "Guard",
     "HandshakeError",
+    "InboundMessage",
     "InsecureBindError",
     "Keys",
     "Listener",

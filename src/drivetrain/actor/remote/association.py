@@ -34,7 +34,7 @@ from typing import Final
 
 from drivetrain.actor.path import Address
 from drivetrain.actor.provider import Envelope, UndeliverableReason
-from drivetrain.actor.remote.association_owner import Owner
+from drivetrain.actor.remote.association_owner import AssociationOwner
 from drivetrain.actor.remote.backoff import Backoff
 from drivetrain.actor.remote.handshake import Agreement
 from drivetrain.actor.remote.link import Link
@@ -47,8 +47,8 @@ from drivetrain.actor.remote.wire import (
     Goodbye,
     Heartbeat,
     HeartbeatReply,
-    System,
     SystemAck,
+    SystemMessage,
 )
 from drivetrain.errors import DrivetrainError, PeerViolationError
 
@@ -70,7 +70,7 @@ class State(Enum):
 class Association:
     """The association with `place`, an address with `ANY_INCARNATION`."""
 
-    def __init__(self, remote: Owner, place: Address) -> None:
+    def __init__(self, remote: AssociationOwner, place: Address) -> None:
         settings = remote.settings
         self._remote: Final = remote
         self._loop: Final = remote.loop
@@ -262,10 +262,10 @@ class Association:
         if link is not self._link or peer is None:
             return
         match frame:
-            case Batch() | System():
+            case Batch() | SystemMessage():
                 for item in self.session.accept(frame):
                     self._remote.take_in(self.session, item)
-                if isinstance(frame, System):
+                if isinstance(frame, SystemMessage):
                     link.send(SystemAck(self.session.delivered_position))
             case SystemAck(position):
                 if self.session.acknowledged(position):

@@ -19,7 +19,7 @@ from drivetrain.actor.remote.wire import Item
 from drivetrain.errors import DrivetrainError
 
 
-class Here(Protocol):
+class LocalSystem(Protocol):
     """The part of this process's actor system that associations use."""
 
     @property
@@ -34,7 +34,7 @@ class Here(Protocol):
         """Handle a message that will not arrive."""
 
 
-class Owner(Protocol):
+class AssociationOwner(Protocol):
     """The part of the remote that its associations use."""
 
     is_stopping: bool
@@ -52,7 +52,7 @@ class Owner(Protocol):
         """The context of callbacks."""
 
     @property
-    def system(self) -> Here:
+    def system(self) -> LocalSystem:
         """The actor system of this process."""
 
     def is_watching_place(self, place: Address) -> bool:

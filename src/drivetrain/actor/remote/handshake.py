@@ -45,8 +45,8 @@ from drivetrain.actor.remote.auth import (
     proven_key,
     transcript_of,
 )
-from drivetrain.actor.remote.complaints import printable
 from drivetrain.actor.remote.keys import MOST_KEYS, Keys
+from drivetrain.actor.remote.peer_warnings import printable
 from drivetrain.actor.remote.remote_errors import HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.transport import Frame
 from drivetrain.actor.remote.wire import (
@@ -63,7 +63,7 @@ from drivetrain.actor.remote.wire import (
 
 
 @dataclass(frozen=True, slots=True)
-class Self:
+class LocalIdentity:
     """What this side announces about itself; `keys` is None when it does not authenticate."""
 
     address: Address
@@ -88,7 +88,7 @@ class Agreement:
     opener: Seal | None
 
 
-class Step(NamedTuple):
+class HandshakeStep(NamedTuple):
     """The next step: send `frame` if there is one, and begin if there is an `agreement`."""
 
     frame: bytes | None = None
@@ -108,14 +108,14 @@ class Stage(Enum):
 class Handshake(ABC):
     """The common part of both roles; `stage` determines which frame comes next."""
 
-    def __init__(self, me: Self, stage: Stage, nonce: bytes) -> None:
+    def __init__(self, me: LocalIdentity, stage: Stage, nonce: bytes) -> None:
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"a nonce has {NONCE_BYTES} bytes, not {len(nonce)}")
         self._me: Final = me
         self._nonce: Final = nonce
         self.stage = stage
 
-    def receive(self, data: Frame) -> Step:
+    def receive(self, data: Frame) -> HandshakeStep:
         """Handle a frame; raises `HandshakeError` when there will be no session."""
         stage, self.stage = self.stage, Stage.DONE
         try:
@@ -139,7 +139,7 @@ class Handshake(ABC):
         return step
 
     @abstractmethod
-    def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> Step | None:
+    def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> HandshakeStep | None:
         """Handle the frame if it is the one due in `stage`; None when it is not."""
 
     def _require_same_mode(self, is_authenticating: bool) -> None:
@@ -192,7 +192,7 @@ class Handshake(ABC):
 class DialerHandshake(Handshake):
     """The side that connected; `session` is the one it could resume with the peer (0 for none)."""
 
-    def __init__(self, me: Self, target: Address, session: int, nonce: bytes) -> None:
+    def __init__(self, me: LocalIdentity, target: Address, session: int, nonce: bytes) -> None:
         super().__init__(me, Stage.CHALLENGE, nonce)
         self._target: Final = target
         self._hello: Final = Hello(
@@ -212,7 +212,7 @@ class DialerHandshake(Handshake):
         """The first frame, to be sent as soon as the connection is open."""
         return encode(self._hello)
 
-    def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> Step | None:
+    def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> HandshakeStep | None:
         if stage is Stage.CHALLENGE and isinstance(frame, Challenge):
             self._require_same_mode(frame.is_authenticating)
             peer, wanted = _address(frame.address), self._target
@@ -221,10 +221,12 @@ class DialerHandshake(Handshake):
             self._mine = self._keys(peer)
             self._challenge, self._transcript = frame, transcript_of(self.begin(), data)
             self.stage = Stage.WELCOME
-            return Step(encode(Proof(tuple(proof_of(k, DIALER, self._transcript) for k in self._mine))))
+            return HandshakeStep(
+                encode(Proof(tuple(proof_of(k, DIALER, self._transcript) for k in self._mine)))
+            )
         if stage is Stage.WELCOME and isinstance(frame, Welcome) and self._challenge is not None:
             key = self._proven([frame.proof], self._mine, ACCEPTOR, self._transcript)
-            return Step(
+            return HandshakeStep(
                 agreement=self._agree(DIALER, ACCEPTOR, self._transcript, self._hello, self._challenge, key)
             )
         return None
@@ -240,7 +242,7 @@ Raises `HandshakeError` to refuse. Called before the dialer has proved anything:
 class AcceptorHandshake(Handshake):
     """The side that was connected to."""
 
-    def __init__(self, me: Self, admit: Admit, nonce: bytes) -> None:
+    def __init__(self, me: LocalIdentity, admit: Admit, nonce: bytes) -> None:
         super().__init__(me, Stage.HELLO, nonce)
         self._admit: Final = admit
         self._begun: tuple[Hello, Challenge] | None = None
@@ -252,17 +254,17 @@ class AcceptorHandshake(Handshake):
         """The address that the dialer claims, once it has sent it."""
         return None if self._begun is None else _address(self._begun[0].address)
 
-    def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> Step | None:
+    def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> HandshakeStep | None:
         if stage is Stage.HELLO and isinstance(frame, Hello):
             return self._challenge(frame, data)
         if stage is Stage.PROOF and isinstance(frame, Proof) and self._begun is not None:
             key = self._proven(frame.proofs, self._mine, DIALER, self._transcript)
             agreement = self._agree(ACCEPTOR, DIALER, self._transcript, *self._begun, key)
             proof = b"" if key is None else proof_of(key, ACCEPTOR, self._transcript)
-            return Step(encode(Welcome(proof)), agreement)
+            return HandshakeStep(encode(Welcome(proof)), agreement)
         return None
 
-    def _challenge(self, hello: Hello, data: bytes) -> Step:
+    def _challenge(self, hello: Hello, data: bytes) -> HandshakeStep:
         if hello.version != PROTOCOL_VERSION:
             raise _refusal("version", f"protocol version {hello.version} meets version {PROTOCOL_VERSION}")
         self._require_same_mode(hello.is_authenticating)
@@ -277,7 +279,7 @@ class AcceptorHandshake(Handshake):
         answer = encode(challenge)
         self._begun, self._transcript = (hello, challenge), transcript_of(data, answer)
         self.stage = Stage.PROOF
-        return Step(answer)
+        return HandshakeStep(answer)
 
 
 _REMEDIES: Final = {

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from drivetrain.actor.remote.auth import TAG_BYTES
-from drivetrain.actor.remote.handshake import Agreement, DialerHandshake, Handshake, Step
+from drivetrain.actor.remote.handshake import Agreement, DialerHandshake, Handshake, HandshakeStep
 from drivetrain.actor.remote.remote_errors import ConnectError, HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, Connection, Frame
 from drivetrain.actor.remote.wire import AnyFrame, Refusal, decode, encode
@@ -152,7 +152,7 @@ class Link:
             return
         self._perform(step)
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: HandshakeStep) -> None:
         if step.frame is not None:
             self._connection.send(step.frame)
         if step.agreement is not None:

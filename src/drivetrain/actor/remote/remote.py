@@ -32,20 +32,20 @@ from drivetrain.actor.actor_errors import InvalidPathError, MalformedMessageErro
 from drivetrain.actor.kernel_messages import Failure, Terminated, Unwatch, Watch
 from drivetrain.actor.path import SCHEME, Address
 from drivetrain.actor.provider import Envelope, UndeliverableReason
-from drivetrain.actor.remote.arrivals import Arrival
 from drivetrain.actor.remote.association import Association
+from drivetrain.actor.remote.associations import Associations
 from drivetrain.actor.remote.auth import NONCE_BYTES
-from drivetrain.actor.remote.complaints import Complaints
-from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, DialerHandshake, Self
+from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, DialerHandshake, LocalIdentity
+from drivetrain.actor.remote.inbound_message import InboundMessage
 from drivetrain.actor.remote.link import Link
 from drivetrain.actor.remote.monitor import DeclareDead, HeartbeatMonitor
-from drivetrain.actor.remote.places import Places
+from drivetrain.actor.remote.peer_warnings import PeerWarnings
+from drivetrain.actor.remote.pending_handshakes import Dial, UnprovenConnections
 from drivetrain.actor.remote.remote_errors import AddressInUseError, HandshakeError, PortsInUseError
 from drivetrain.actor.remote.remote_settings import RemoteSettings
 from drivetrain.actor.remote.session import Session
 from drivetrain.actor.remote.tcp import TcpTransport
 from drivetrain.actor.remote.transport import Connection, ConnectionEvents, Listener, Transport
-from drivetrain.actor.remote.unproven_connections import Dial, UnprovenConnections
 from drivetrain.actor.remote.watches import OpenWatches
 from drivetrain.actor.remote.wire import Item
 from drivetrain.core.liveness.phi_detector import PhiAccrualDetector
@@ -73,7 +73,7 @@ class Remote:
     ) -> None:
         self._transport: Final = transport
         self._entropy: Final = entropy
-        self._places: Final = Places(lambda place: Association(self, place))
+        self._places: Final = Associations(lambda place: Association(self, place))
         self._watches: Final = OpenWatches()
         self._watchers: Final[dict[Address, None]] = {}
         self._listener: Listener | None = None
@@ -91,7 +91,7 @@ class Remote:
         self._unproven: Final = UnprovenConnections(
             self.loop, settings.max_handshakes, settings.connect_timeout_ms / 1000, self._admitted
         )
-        self._dropped: Final = Complaints(log, self.loop.time)
+        self._dropped: Final = PeerWarnings(log, self.loop.time)
 
     # ---- RemoteProvider
 
@@ -228,8 +228,8 @@ class Remote:
             place.host or "", place.port or 0, self.settings.connect_timeout_ms / 1000
         )
 
-    def _self(self) -> Self:
-        return Self(self.system.address, self._keys, self.settings.frame_limit_bytes)
+    def _self(self) -> LocalIdentity:
+        return LocalIdentity(self.system.address, self._keys, self.settings.frame_limit_bytes)
 
     def _is_here(self, address: Address) -> bool:
         me = self.system.address
@@ -272,7 +272,7 @@ class Remote:
         guard = self.settings.guard
         if guard is None:
             return None
-        return guard(Arrival(peer, envelope.target, envelope.sender, envelope.message))
+        return guard(InboundMessage(peer, envelope.target, envelope.sender, envelope.message))
 
     def refuse(self, envelope: Envelope, error: DrivetrainError) -> None:
         """Handle a message that turned out to be impossible to send."""

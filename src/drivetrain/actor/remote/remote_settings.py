@@ -11,7 +11,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from typing import Final
 
-from drivetrain.actor.remote.arrivals import Guard
+from drivetrain.actor.remote.inbound_message import Guard
 from drivetrain.actor.remote.keys import Keys, SharedSecrets, require_secret_length
 from drivetrain.actor.remote.remote_errors import InsecureBindError
 from drivetrain.actor.remote.tls import TlsSettings

@@ -1,17 +1,18 @@
 """A session: the numbers that keep messages unique and in order, whatever happens to the connections.
 
 Problem: a connection breaks and another replaces it; frames may be lost, duplicated or reordered on the way.
-The receiver must still see each message at most once, in order, and every `System` message.
+The receiver must still see each message at most once, in order, and every `SystemMessage` message.
 
 Design: plain data without input and output. Outgoing messages go through the `Outbox`, which numbers
-frames; `System` messages also stay with the `ReliableSender` until acknowledged. An incoming frame
-whose number is not greater than all before is dropped: at most once, never out of order; `System` messages
-follow their own positions. A new session restarts all numbers.
+frames; `SystemMessage` messages also stay with the `ReliableSender` until acknowledged. An incoming frame
+whose number is not greater than all before is dropped: at most once, never out of order; `SystemMessage`
+messages follow their own positions. A new session restarts all numbers.
 
 Invariants:
 1. Frames that are accepted have increasing numbers within a session.
-2. `System` messages are accepted exactly once per session and in order.
-3. A message of an actor is never accepted after a `System` message (its `Terminated`) that was sent later.
+2. `SystemMessage` messages are accepted exactly once per session and in order.
+3. A message of an actor is never accepted after a `SystemMessage` message (its `Terminated`) that was sent
+   later.
 
 Called by `Association`.
 """
@@ -31,7 +32,7 @@ from drivetrain.actor.remote.paths import PathReader, PathWriter
 from drivetrain.actor.remote.reliable import ReliableReceiver, ReliableSender, Verdict
 from drivetrain.actor.remote.remote_errors import MessageTooLargeError
 from drivetrain.actor.remote.unsent_messages import BATCH_BYTES, Outbox, Outgoing
-from drivetrain.actor.remote.wire import Batch, Item, System
+from drivetrain.actor.remote.wire import Batch, Item, SystemMessage
 
 _ITEM_OVERHEAD_BYTES: Final = 20
 
@@ -69,7 +70,8 @@ class Session:
         self.outbox.batch_bytes = min(BATCH_BYTES, self._send_limit)
         self.number = agreement.session
         if agreement.is_resumed:
-            # `System` messages stay, because positions must stay dense; the peer ignores those for others.
+            # `SystemMessage` messages stay, because positions must stay dense; the peer ignores those for
+            # others.
             strays = self.outbox.take_out(lambda one: not one.position and not self.is_for(one))
             return strays + [one for _, one in self._system.unacknowledged() if not self.is_for(one)]
         strays = self.outbox.take_out(lambda one: not self.is_for(one))
@@ -91,7 +93,7 @@ class Session:
         ]
 
     def forget_system(self) -> None:
-        """Give up on the `System` messages, and with them on the session."""
+        """Give up on the `SystemMessage` messages, and with them on the session."""
         self.number = 0
         self._system.clear()
         self.outbox.take_out(lambda one: one.position > 0)
@@ -124,24 +126,24 @@ class Session:
         outgoing.position = self._system.add(outgoing)
         self.outbox.put(outgoing)
 
-    def again(self) -> Iterator[System]:
-        """The `System` messages that were sent and not acknowledged, as new frames."""
+    def again(self) -> Iterator[SystemMessage]:
+        """The `SystemMessage` messages that were sent and not acknowledged, as new frames."""
         for position, outgoing in self._system.unacknowledged():
             if not outgoing.is_waiting:
-                yield System(self.outbox.next_number(), position, outgoing.item)
+                yield SystemMessage(self.outbox.next_number(), position, outgoing.item)
 
     def acknowledged(self, position: int) -> bool:
-        """The peer has all `System` messages up to `position`; returns whether that is new."""
+        """The peer has all `SystemMessage` messages up to `position`; returns whether that is new."""
         return self._system.acknowledged(position)
 
     @property
     def has_unacknowledged(self) -> bool:
-        """Whether a `System` message still has to arrive."""
+        """Whether a `SystemMessage` message still has to arrive."""
         return len(self._system) > 0
 
     # ---- incoming
 
-    def accept(self, frame: Batch | System) -> list[Item]:
+    def accept(self, frame: Batch | SystemMessage) -> list[Item]:
         """The messages of the frame to deliver."""
         if isinstance(frame, Batch):
             if frame.number <= self._last_number:

@@ -1,12 +1,12 @@
 """The messages that wait to be sent to one other system, and their packing into frames.
 
 Design: entries leave in the order of arrival. Consecutive ordinary messages go together in one `Batch` of
-about `BATCH_BYTES`, so that they share a frame's cost; a `System` message goes alone. Messages beyond the
-limits are refused immediately: an accepted message is never dropped to make space.
+about `BATCH_BYTES`, so that they share a frame's cost; a `SystemMessage` message goes alone. Messages beyond
+the limits are refused immediately: an accepted message is never dropped to make space.
 
 Invariants:
-1. At most `most` ordinary entries of at most `most_bytes` wait; `System` messages always fit, they are few
-   and bounded by the watches.
+1. At most `most` ordinary entries of at most `most_bytes` wait; `SystemMessage` messages always fit, they are
+   few and bounded by the watches.
 2. Frames are numbered without gaps, in the order in which they leave.
 
 Called by `Association`.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivetrain.actor.provider import Envelope
-from drivetrain.actor.remote.wire import Batch, Item, System
+from drivetrain.actor.remote.wire import Batch, Item, SystemMessage
 
 BATCH_BYTES: Final = 128 * 1024
 
@@ -29,7 +29,7 @@ BATCH_BYTES: Final = 128 * 1024
 class Outgoing:
     """One message to send: the envelope to return if that fails, its form on the wire, and its size.
 
-    `position` is that of a `System` message, 0 for an ordinary one. `is_waiting` until it has left.
+    `position` is that of a `SystemMessage` message, 0 for an ordinary one. `is_waiting` until it has left.
     """
 
     envelope: Envelope
@@ -78,14 +78,14 @@ class Outbox:
         self._number += 1
         return self._number
 
-    def frames(self) -> Iterator[Batch | System]:
+    def frames(self) -> Iterator[Batch | SystemMessage]:
         """Take messages out, packed; stop iterating to leave the rest waiting."""
         waiting = self._waiting
         while waiting:
             if waiting[0].position:
                 one = waiting.popleft()
                 one.is_waiting = False
-                yield System(self.next_number(), one.position, one.item)
+                yield SystemMessage(self.next_number(), one.position, one.item)
                 continue
             items: list[Item] = []
             size = 0

@@ -1,8 +1,8 @@
 """The frames that two actor systems exchange, as typed structs in msgpack.
 
 Design: one tagged union, positional fields. A connection begins with `Hello`, `Challenge`, `Proof` and
-`Welcome` (or a `Refusal` at any point of these); then come `Batch`, `System`, `SystemAck`, `Heartbeat`,
-`HeartbeatReply` and, at the end, `Goodbye`. `PROTOCOL_VERSION` changes when an older peer would
+`Welcome` (or a `Refusal` at any point of these); then come `Batch`, `SystemMessage`, `SystemAck`,
+`Heartbeat`, `HeartbeatReply` and, at the end, `Goodbye`. `PROTOCOL_VERSION` changes when an older peer would
 misunderstand.
 
 A message is an `Item`: target, sender, tag, body. Paths in it are relative to the two ends of the
@@ -86,7 +86,7 @@ class Batch(_Frame, tag=6):
     items: list[Item]
 
 
-class System(_Frame, tag=7):
+class SystemMessage(_Frame, tag=7):
     """One message about watching, delivered exactly once per session: sent again until acknowledged.
 
     `position` counts these messages from 1.
@@ -98,7 +98,7 @@ class System(_Frame, tag=7):
 
 
 class SystemAck(_Frame, tag=8):
-    """All `System` messages up to `position` have been delivered."""
+    """All `SystemMessage` messages up to `position` have been delivered."""
 
     position: int
 
@@ -126,7 +126,7 @@ AnyFrame: TypeAlias = (
     | Welcome
     | Refusal
     | Batch
-    | System
+    | SystemMessage
     | SystemAck
     | Heartbeat
     | HeartbeatReply
@@ -170,7 +170,7 @@ def describe(data: bytes) -> str:
             return f"Batch {number} [{', '.join(f'{tag} to {target}' for target, _, tag, _ in items[:4])}" + (
                 f", {len(items) - 4} more]" if len(items) > 4 else "]"
             )
-        case System(_, position, (target, _, tag, _)):
+        case SystemMessage(_, position, (target, _, tag, _)):
             return f"System {position} [{tag} to {target}]"
         case SystemAck(position):
             return f"SystemAck {position}"

@@ -5,7 +5,7 @@ worker, an executor must not end another application, and a message in the name 
 that cannot be answered, must not harm another process.
 
 Design: a function of the peer's proven name and the message decides before each message arrives
-(`drivetrain.actor.remote.arrivals`). Four rules:
+(`drivetrain.actor.remote.inbound_message`). Four rules:
 
 1. A role accepts from another the messages in `TAKEN`, and the kernel's own messages. Applications and their
    clients may have messages of their own: all whose tags are not the cluster's.
@@ -33,7 +33,7 @@ from typing import Final
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.actor.kernel_messages import Identified, Identify, Unwatch, Watch
 from drivetrain.actor.message import tag_of
-from drivetrain.actor.remote.arrivals import Arrival, Guard
+from drivetrain.actor.remote.inbound_message import Guard, InboundMessage
 from drivetrain.cluster.access.system_names import ProcessName, Role, read_name, request_prefix
 from drivetrain.cluster.messages import (
     applications,
@@ -336,7 +336,7 @@ def guard_of(me: str) -> Guard:
         raise InternalError("not the name of a cluster's process", where=me)
     role = name.role
 
-    def judge(arrival: Arrival) -> str | None:
+    def judge(arrival: InboundMessage) -> str | None:
         peer = _name_of(arrival.peer.system)
         if peer is None:
             return f"{arrival.peer.system[:120]} is no process of a cluster"
@@ -358,7 +358,7 @@ def _role_refusal(me: Role, peer: ProcessName, message: Message) -> str | None:
     return f"{me.value} takes no {kind.__name__} from {peer.role.value}"
 
 
-def _refusal(peer: ProcessName, arrival: Arrival) -> str | None:
+def _refusal(peer: ProcessName, arrival: InboundMessage) -> str | None:
     """Why one of the rules 2 to 4 refuses a message; None if none does."""
     message = arrival.message
     kind = type(message)

@@ -25,7 +25,7 @@ from drivetrain.cluster.messages.following import (
 )
 from drivetrain.core.job.history import History
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
+from drivetrain.runtime.clock_actor import ClockReply, WaitForClock
 
 STATUS_MS: Final = 5_000
 _STACKS_MS: Final = 30_000
@@ -70,9 +70,9 @@ async def ask_clock(view: ApplicationView, wanted_ms: int, timeout_ms: int) -> i
     """The clock once it is at `wanted_ms`; None when it is not within the timeout, or no answer comes."""
     if view.app_master is None:
         return None
-    question = WaitClock(wanted_ms, timeout_ms)
+    question = WaitForClock(wanted_ms, timeout_ms)
     try:
-        seen = await view.app_master.ask(question, ClockSeen, timeout_ms=timeout_ms + STATUS_MS)
+        seen = await view.app_master.ask(question, ClockReply, timeout_ms=timeout_ms + STATUS_MS)
     except AskError:
         return None  # it has ended or is starting: the registry knows which
     return seen.clock_ms if seen.is_reached else None

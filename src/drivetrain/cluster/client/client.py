@@ -84,7 +84,7 @@ from drivetrain.core.job.history import History
 R = TypeVar("R", bound=Message)
 
 _CLOCK_MS: Final = 20_000
-"""How long one application master may take to answer `WaitClock`: it may be replaced meanwhile."""
+"""How long one application master may take to answer `WaitForClock`: it may be replaced meanwhile."""
 _LOOK_MS: Final = 3_000
 """How long the leader may be missing before attached clients show it."""
 

@@ -13,7 +13,7 @@ from drivetrain.cluster.messages.changing import CheckScaling, CheckVersion, Sca
 from drivetrain.core.plan.counts import rules_of
 from drivetrain.errors import UnavailableError
 from drivetrain.spark.prepare.graph_code import graph_from_code
-from drivetrain.spark.run.change_proposal import AskedChange
+from drivetrain.spark.run.change_proposal import RequestedChange
 from drivetrain.spark.run.scaling_checks import checked_scaling, named_fragment
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _checked_version(
         return VersionChecked(0, ())
     record, code = stored.proposal(message.id)
     graph = graph_from_code(code, "a proposed version")
-    asked = AskedChange(record, graph, code, message.made_how, message.against, message.options)
+    asked = RequestedChange(record, graph, code, message.made_how, message.against, message.options)
     made = running.check(asked, drivers, has_starts=message.has_starts)
     # With what the application master records, and the subscriptions of other applications.
     stored.propose(message.id, made.loaded.record, made.code or code)

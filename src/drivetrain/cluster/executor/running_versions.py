@@ -45,7 +45,7 @@ from drivetrain.runtime.fragment_roles import Role, roles_in
 from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.application_versions import add_schemas
-from drivetrain.spark.run.change_proposal import AskedChange, Proposal, checked
+from drivetrain.spark.run.change_proposal import Proposal, RequestedChange, checked
 from drivetrain.spark.run.fragment_versions import (
     end_unbegun,
     first_batch,
@@ -98,7 +98,7 @@ class RunningVersions:
         self.mark += 1
 
     def check(
-        self, asked: AskedChange, drivers: Mapping[str, FragmentDriver], *, has_starts: bool
+        self, asked: RequestedChange, drivers: Mapping[str, FragmentDriver], *, has_starts: bool
     ) -> Proposal:
         """Check a proposed version, and compile it for the fragments of `drivers`; nothing changes.
 

@@ -51,7 +51,7 @@ from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.fragment_query import FragmentQuery
-from drivetrain.spark.checkpoints.participants import Answer, Send
+from drivetrain.spark.checkpoints.participants import SendAnswer, SendCommand
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.repair.steps import Steps
@@ -59,7 +59,7 @@ from drivetrain.spark.run import preparing
 from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.host import SPARK, Host
-from drivetrain.spark.run.recovery import Recovering, Underway
+from drivetrain.spark.run.recovery import RecoveryThread, SteppedRecovery
 from drivetrain.spark.run.results import is_source, outputs
 from drivetrain.spark.run.subscribing import awaited
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
@@ -95,7 +95,7 @@ class SparkWork:
         config: Config,
         preparer: Preparer,
         host: Host = SPARK,
-        begin_recovery: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
+        begin_recovery: Callable[[str, Steps[FragmentQuery]], SteppedRecovery] = RecoveryThread,
     ) -> None:
         self.config = config
         self.begin_recovery = begin_recovery
@@ -104,7 +104,7 @@ class SparkWork:
         """Held while a fragment is compiled, as fragments share objects that compiling creates."""
         self.flow = FlowBook(config, epoch=launch.epoch)
         """The ends of channels in this process."""
-        self.checkpoint_ways: tuple[Send, Answer] | None = None
+        self.checkpoint_ways: tuple[SendCommand, SendAnswer] | None = None
         """Functions that send to fragments of other processes, and to the coordinator of checkpoints."""
         self.tell_seen: Callable[[VersionReport], None] = lambda _: None
         """Sends what an attempt has seen of the versions."""

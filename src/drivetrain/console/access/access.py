@@ -15,7 +15,7 @@ Invariants:
 3. When a user or a token is removed, or a password is changed, its sessions and streams end.
 4. Checking a password takes as long for a name that does not exist, and at most `MOST_CHECKS` run at once.
 
-Called by `console.services`, `console.front` and `console.handlers.session`.
+Called by `console.services`, `console.middleware` and `console.handlers.session`.
 """
 
 from __future__ import annotations

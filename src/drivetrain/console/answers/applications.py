@@ -11,7 +11,7 @@ from drivetrain.console.answers.diagnosis import Diagnosis
 from drivetrain.console.answers.progress import Job
 
 
-class ApplicationLine(msgspec.Struct, frozen=True, kw_only=True):
+class ApplicationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A summary of an application; `submitted_ms`, `ended_ms` and `clock_ms` are points in time.
 
     `state` is pending, active, succeeded, failed or killed. `epoch` counts its application masters; `worker`
@@ -35,7 +35,7 @@ class ApplicationLine(msgspec.Struct, frozen=True, kw_only=True):
 class ApplicationPage(msgspec.Struct, frozen=True, kw_only=True):
     """Applications, the newest first; `next` is the cursor of the next page, null on the last."""
 
-    applications: tuple[ApplicationLine, ...]
+    applications: tuple[ApplicationSummary, ...]
     next: str | None
 
 
@@ -48,7 +48,7 @@ class ApplicationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     now_ms: int
-    application: ApplicationLine
+    application: ApplicationSummary
     app_master: str | None
     diagnosis: Diagnosis
     job: Job | None

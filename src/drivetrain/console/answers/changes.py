@@ -1,7 +1,7 @@
 """What a change of a running application would do; and changes of its configuration.
 
 Called by `console.handlers.changes` and `console.handlers.configuring`, and by
-`console.planning.changes_planned`, which makes these.
+`console.planning.change_plans`, which makes these.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class StatefulProcessors(msgspec.Struct, frozen=True, kw_only=True):
     processors: tuple[str, ...]
 
 
-class KeptState(msgspec.Struct, frozen=True, kw_only=True):
+class StateEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A state: its key and its value as JSON, and its window [`start_ms`, `end_ms`), null without windows.
 
     What is no JSON is the text that Python prints. Of a long text the end is missing; then `is_cut` is true.
@@ -28,7 +28,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
 
 
-class KeptStates(msgspec.Struct, frozen=True, kw_only=True):
+class StateEntries(msgspec.Struct, frozen=True, kw_only=True):
     """The first of the `count` states of a processor, by window and key.
 
     They are those as of the application time `at_ms`, null: the present ones; then the processor's clock is
@@ -40,7 +40,7 @@ class KeptStates(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int | None
     clock_ms: int | None
     count: int
-    states: tuple[KeptState, ...]
+    states: tuple[StateEntry, ...]
     first_ms: int | None
     last_ms: int | None
     step_ms: int | None

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from drivetrain.console.planning.changes_planned import can_be_made, not_taken, verdict_of
+from drivetrain.console.planning.change_plans import can_be_made, not_taken, verdict_of
 from drivetrain.console.problems import RequestError
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import RolledBackError, require_done

@@ -40,7 +40,7 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config, did_you_mean
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.console.embedded.look import ANSWER_S, Look, look_at
+from drivetrain.console.embedded.embedded_status import ANSWER_S, EmbeddedStatus, look_at
 from drivetrain.core.job.history import NO_HISTORY, History
 from drivetrain.core.picture.placed_graph import Graph
 from drivetrain.errors import InternalError, UnavailableError, UserError
@@ -72,7 +72,7 @@ class EmbeddedRuns:
         self.directory: Final = Path(config[run_keys.STATE_DIR]).absolute()
         self._writers: Final = Writers(config[run_keys.WRITERS])
         self._threads: Final = ThreadPoolExecutor(MOST_THREADS, "runs")
-        self._looks: Final[dict[str, tuple[float, asyncio.Future[Look]]]] = {}
+        self._looks: Final[dict[str, tuple[float, asyncio.Future[EmbeddedStatus]]]] = {}
         self._epochs: Final[dict[str, tuple[int | None, int]]] = {}
         """By application: when the run that was seen last began, and how many were seen."""
 
@@ -166,7 +166,7 @@ class EmbeddedRuns:
         """
         wanted_ms, app_id = moment_ms(moment, "moment"), (await self.application(app)).app_id
 
-        def reached(look: Look) -> int | None:
+        def reached(look: EmbeddedStatus) -> int | None:
             clock_ms = look.view.clock_ms
             if clock_ms is not None and clock_ms >= wanted_ms:
                 return clock_ms
@@ -237,7 +237,7 @@ class EmbeddedRuns:
     def _ids(self) -> list[str]:
         return sorted(file.parent.name for file in self.directory.glob("*/application.json"))
 
-    async def _look(self, app_id: str) -> Look:
+    async def _look(self, app_id: str) -> EmbeddedStatus:
         now_s = time.monotonic()
         at_s, found = self._looks.get(app_id, (-FRESH_S, None))
         if found is None or (found.done() and now_s - at_s >= FRESH_S):
@@ -251,7 +251,7 @@ class EmbeddedRuns:
         for id in old:
             del self._looks[id]
 
-    async def _looked(self, app_id: str) -> Look:
+    async def _looked(self, app_id: str) -> EmbeddedStatus:
         try:
             look = await self.in_thread(lambda: look_at(self.directory / app_id, self._writers))
         except OSError as error:  # it was deleted meanwhile
@@ -265,7 +265,7 @@ class EmbeddedRuns:
         return look.in_epoch(epoch)
 
     async def _wait(
-        self, app_id: str, found: Callable[[Look], T | None], timeout_s: float, otherwise: str
+        self, app_id: str, found: Callable[[EmbeddedStatus], T | None], timeout_s: float, otherwise: str
     ) -> T:
         end_s = time.monotonic() + timeout_s
         while True:

@@ -26,7 +26,7 @@ from drivetrain.console.answers.progress import (
 )
 from drivetrain.console.route import Call
 from drivetrain.console.watching.figure_answers import history_of
-from drivetrain.console.watching.guests import without_texts
+from drivetrain.console.watching.guest_snapshots import without_texts
 from drivetrain.console.watching.status_answers import line_of
 from drivetrain.core.job.history import SPAN_MS
 

@@ -20,7 +20,7 @@ from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.handlers.cluster_changes import change_in_cluster, plan_in_cluster
 from drivetrain.console.handlers.uploads import require_file, take_upload
 from drivetrain.console.handlers.writes import begun
-from drivetrain.console.planning.changes_planned import not_taken
+from drivetrain.console.planning.change_plans import not_taken
 from drivetrain.console.planning.requests import VERSION_CODE, VERSION_RECORD, PrepareChange
 from drivetrain.console.route import Call, Reply
 from drivetrain.core.change.change_options import ChangeOptions

@@ -18,7 +18,7 @@ from drivetrain.code.archive import Archive
 from drivetrain.console.answers.changes import PlannedChange
 from drivetrain.console.handlers.uploads import take_upload
 from drivetrain.console.handlers.writes import begun
-from drivetrain.console.planning.changes_planned import not_taken
+from drivetrain.console.planning.change_plans import not_taken
 from drivetrain.console.planning.requests import ARCHIVE, PrepareClusterChange
 from drivetrain.console.route import Call, Reply
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions

@@ -3,7 +3,7 @@
     begin         the first: whether it continues an earlier stream        `BeginEvent`
     connection    whether the console reaches a leading master             `ConnectionEvent`
     cluster       the cluster in short                                     `Cluster`
-    application   an application of the list                               `ApplicationLine`
+    application   an application of the list                               `ApplicationSummary`
     snapshot      all of an application that was asked for by `app`        `ApplicationSnapshot`
     gone          the cluster has no such application any more             `GoneEvent`
     tick          nothing else happened for `TICK_S` seconds               `TickEvent`

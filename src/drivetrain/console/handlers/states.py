@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from drivetrain.console.answers.states import KeptStates, StatefulProcessors
+from drivetrain.console.answers.states import StateEntries, StatefulProcessors
 from drivetrain.console.planning.requests import ReadStates
 from drivetrain.console.route import Call
 from drivetrain.runtime.run_directory import RunDirectory
@@ -41,7 +41,7 @@ async def processors(call: Call) -> StatefulProcessors:
         return StatefulProcessors(processors=await asyncio.to_thread(_with_states, rundir))
 
 
-async def states(call: Call) -> KeptStates:
+async def states(call: Call) -> StateEntries:
     """The states of a processor, now or as of an application time."""
     query = call.query
     assert isinstance(query, StatesQuery)

@@ -31,7 +31,7 @@ from drivetrain.console.answers.operations import Submitted
 from drivetrain.console.planning.requests import ARCHIVE, UPLOAD, Outcome, PrepareUpload
 from drivetrain.console.problems import RequestError
 from drivetrain.console.route import V1, Call, Reply
-from drivetrain.console.services import Open
+from drivetrain.console.services import OpenCount
 from drivetrain.durable import writing
 from drivetrain.errors import InternalError
 from drivetrain.private_files import private
@@ -173,7 +173,7 @@ async def take_upload(call: Call, place: Path) -> str:
 
 
 @contextlib.contextmanager
-def _counted(uploads: Open) -> Iterator[None]:
+def _counted(uploads: OpenCount) -> Iterator[None]:
     """Count an upload while it arrives; raises RequestError when too many do."""
     if uploads.count >= MOST_UPLOADS:
         raise RequestError(

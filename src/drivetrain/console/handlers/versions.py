@@ -34,7 +34,7 @@ from drivetrain.core.change.live_change import Stage
 from drivetrain.core.change.version_comparison import compare_versions
 from drivetrain.core.picture.compared_graph import compared_graph
 from drivetrain.runtime.graph_versions import GraphVersions
-from drivetrain.runtime.known_versions import KnownVersion, known_versions
+from drivetrain.runtime.version_history import VersionSummary, known_versions
 
 
 async def versions(call: Call) -> Versions:
@@ -133,7 +133,7 @@ async def _kept(call: Call) -> tuple[ApplicationView, GraphVersions]:
     return view, (await call.services.state_of(view)).versions
 
 
-def _known(kept: GraphVersions, is_running: bool) -> list[KnownVersion]:
+def _known(kept: GraphVersions, is_running: bool) -> list[VersionSummary]:
     in_force = kept.in_force()
     return known_versions(kept, 0 if in_force is None else in_force.number, is_running=lambda: is_running)
 
@@ -152,7 +152,7 @@ def _found(kept: GraphVersions, written: str) -> GraphVersion:
     return kept.version(int(written))
 
 
-def _version(known: KnownVersion) -> Version:
+def _version(known: VersionSummary) -> Version:
     record, ending = known.record, known.ending
     changes = () if known.difference is None else known.difference.changes
     return Version(

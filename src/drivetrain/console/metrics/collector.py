@@ -62,7 +62,7 @@ _AT_ONCE: Final = 16
 
 
 @dataclass
-class _Seen:
+class _Poll:
     """What one look has found."""
 
     connected: bool
@@ -88,15 +88,15 @@ class Metrics:
             registry.register(_Writer(seen, self._counters))
             return format.written(registry)
 
-    async def _look(self) -> _Seen:
+    async def _look(self) -> _Poll:
         try:
             masters = await self._client.masters()
         except DrivetrainError:
-            return _Seen(connected=False)
+            return _Poll(connected=False)
         try:
             workers, lines = await asyncio.gather(self._client.workers(), self._client.applications())
         except DrivetrainError:
-            return _Seen(connected=False, masters=masters)
+            return _Poll(connected=False, masters=masters)
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def look(app_id: str) -> tuple[messages.ApplicationView, JobStatus | None, History] | None:
@@ -110,13 +110,13 @@ class Metrics:
 
         alive = [line.app_id for line in lines if not line.state.is_over]
         found = await asyncio.gather(*map(look, alive))
-        return _Seen(True, masters, workers, lines, [each for each in found if each is not None])
+        return _Poll(True, masters, workers, lines, [each for each in found if each is not None])
 
 
 class _Writer(Collector):
     """Fills the families from one look."""
 
-    def __init__(self, seen: _Seen, counters: Counters) -> None:
+    def __init__(self, seen: _Poll, counters: Counters) -> None:
         self._seen: Final = seen
         self._counters: Final = counters
         self._made: Final[dict[str, GaugeMetricFamily | CounterMetricFamily]] = {

@@ -18,7 +18,7 @@ from drivetrain.code.archive import unpack_upload_or_file
 from drivetrain.config import Config
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.planning.answers import settings_of
-from drivetrain.console.planning.changes_planned import planned_change
+from drivetrain.console.planning.change_plans import planned_change
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     ARCHIVE,

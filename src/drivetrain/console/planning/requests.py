@@ -16,7 +16,7 @@ from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.console.answers.changes import PlannedChange
 from drivetrain.console.answers.graph import PlannedUpload
-from drivetrain.console.answers.states import KeptStates
+from drivetrain.console.answers.states import StateEntries
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.picture.placed_graph import Graph
 
@@ -112,7 +112,7 @@ class Outcome(msgspec.Struct, frozen=True):
     graph: Graph | None = None
     state: StateName | None = None
     planned: PlannedUpload | None = None
-    states: KeptStates | None = None
+    states: StateEntries | None = None
     change: PlannedChange | None = None
     spec: ApplicationSpec | None = None
     sha256: str | None = None

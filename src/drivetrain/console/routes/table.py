@@ -17,7 +17,7 @@ from drivetrain.console.answers.late_messages import LateMessages
 from drivetrain.console.answers.operations import Logs, Threads
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
-from drivetrain.console.answers.states import KeptStates, StatefulProcessors
+from drivetrain.console.answers.states import StateEntries, StatefulProcessors
 from drivetrain.console.answers.versions import VersionDifference, VersionGraph, Versions
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.handlers import (
@@ -249,7 +249,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "The states of a processor by key, now or as of an application time.",
         _USER,
         states.states,
-        KeptStates,
+        StateEntries,
         query=states.StatesQuery,
         problems=(429,),
     ),

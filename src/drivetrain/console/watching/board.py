@@ -38,7 +38,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class TopicState:
     """The current state of a topic as JSON, and the number of the change that led to it.
 
     `for_guests` is the version for callers who may not read errors.
@@ -64,7 +64,7 @@ class Board:
 
     def __init__(self) -> None:
         self.newest = 0
-        self._notes: Final[OrderedDict[Topic, Note]] = OrderedDict()
+        self._notes: Final[OrderedDict[Topic, TopicState]] = OrderedDict()
         self._meaning: Final[dict[Topic, bytes]] = {}
 
     def put(self, topic: Topic, meaning: bytes, data: bytes, for_guests: bytes | None = None) -> bool:
@@ -77,7 +77,7 @@ class Board:
             return False
         self._meaning[topic] = meaning
         self.newest += 1
-        self._notes[topic] = Note(topic, self.newest, data, data if for_guests is None else for_guests)
+        self._notes[topic] = TopicState(topic, self.newest, data, data if for_guests is None else for_guests)
         self._notes.move_to_end(topic)
         return True
 
@@ -109,9 +109,9 @@ class Board:
         note = self._notes.get(topic)
         return None if note is None else note.data
 
-    def after(self, number: int, wanted: Callable[[Topic], bool], most: int) -> list[Note]:
+    def after(self, number: int, wanted: Callable[[Topic], bool], most: int) -> list[TopicState]:
         """The notes of topics that are wanted and changed after `number`: `most` of them, in order."""
-        found: list[Note] = []
+        found: list[TopicState] = []
         for note in reversed(self._notes.values()):
             if note.number <= number:
                 break

@@ -40,7 +40,7 @@ from drivetrain.console.answers.events import ConnectionEvent, GoneEvent
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.watching.board import Board, Topic
-from drivetrain.console.watching.guests import Snapshots, snapshots_of, without_texts
+from drivetrain.console.watching.guest_snapshots import Snapshots, snapshots_of, without_texts
 from drivetrain.console.watching.rates import Rates
 from drivetrain.console.watching.status_answers import cluster_of, line_of
 from drivetrain.core.job.history import NO_HISTORY, STEP_MS, History

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobStatus
-from drivetrain.console.answers.applications import ApplicationLine, ApplicationSnapshot
+from drivetrain.console.answers.applications import ApplicationSnapshot, ApplicationSummary
 from drivetrain.console.answers.cluster import Cluster, Master, Shows, Worker
 from drivetrain.console.answers.diagnosis import diagnosis_of
 from drivetrain.console.answers.progress import (
@@ -76,9 +76,9 @@ def worker_of(view: messages.WorkerView) -> Worker:
     )
 
 
-def line_of(line: messages.ApplicationSummary) -> ApplicationLine:
+def line_of(line: messages.ApplicationSummary) -> ApplicationSummary:
     """An application of a list."""
-    return ApplicationLine(
+    return ApplicationSummary(
         app_id=line.app_id,
         name=line.name,
         state=line.state.value,

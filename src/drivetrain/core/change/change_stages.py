@@ -4,7 +4,7 @@ Design: a stage is recorded when it is reached. Its duration is the time since t
 fragment reached that.
 
 Called by `runtime.graph_versions`, which keeps them, `spark.run.live_changes`, which records them, and by
-`runtime.known_versions` and `core.change.change_state`, which show them.
+`runtime.version_history` and `core.change.change_state`, which show them.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def former_producer(fragment: str) -> str:
     return f"{fragment}, before"
 
 
-class Begins(msgspec.Struct, frozen=True):
+class BeginningRecord(msgspec.Struct, frozen=True):
     """Where a channel begins: after batch `after` of its producer (None: not yet), -1 for its first batch.
 
     `newest_ms` is the largest timestamp of messages that the channel may lack; None: it lacks none. The first
@@ -75,20 +75,20 @@ class ChannelBeginning:
         """Whether the channel was added while the application ran."""
         return self._file.path.exists()
 
-    def read(self) -> Begins | None:
+    def read(self) -> BeginningRecord | None:
         """Where it begins; None for a channel that the application has from its start. Raises InputError."""
         content = self._file.read() if self.is_late else None
         if content is None:
             return None
         try:
-            return msgspec.json.decode(content, type=Begins)
+            return msgspec.json.decode(content, type=BeginningRecord)
         except msgspec.MsgspecError as error:
             raise self._file.damaged(str(error)) from error
 
     def prepare(self) -> None:
         """The channel is added with the next version: it has not begun; what was there stays."""
         self._file.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write(msgspec.json.encode(Begins()))
+        self._file.write(msgspec.json.encode(BeginningRecord()))
 
     def is_open(self, store: ChannelStore, newest: int) -> bool:
         """Whether batches up to `newest`, the last committed one, need no entry: it begins after them."""
@@ -102,7 +102,7 @@ class ChannelBeginning:
 
         The entries are there already, and the channel is not in its place yet.
         """
-        self._file.write(msgspec.json.encode(Begins(last, newest_ms, former)))
+        self._file.write(msgspec.json.encode(BeginningRecord(last, newest_ms, former)))
 
     @property
     def former(self) -> int:
@@ -114,7 +114,7 @@ class ChannelBeginning:
         """Begin the channel after the producer's batch `last` (-1: none), at its clock; once only."""
         if not self.is_open(store, last):
             return
-        self._file.write(msgspec.json.encode(Begins(last, newest_ms)))
+        self._file.write(msgspec.json.encode(BeginningRecord(last, newest_ms)))
         maybe_crash(CrashPoint.CHANNEL_BEGINS)
         if last >= 0:
             store.append(last, [], NO_CLOCK_MS if clock_ms is None else clock_ms)

@@ -46,7 +46,7 @@ _DROPPED: Final = "dropped"
 _LOCK: Final = "planning.lock"
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class DroppedMessages(msgspec.Struct, frozen=True):
     """How many messages were dropped from entries below `end`."""
 
     messages: int = 0
@@ -117,7 +117,7 @@ class OutsideReader:
         for segment in entry.segments:
             self._store.files.delete(segment.path)
 
-    def count(self) -> Dropped:
+    def count(self) -> DroppedMessages:
         """Add to the tally what was dropped and is not in it; before entries are trimmed."""
         known = self.dropped()
         end, messages = known.end, known.messages
@@ -128,16 +128,16 @@ class OutsideReader:
                     messages, end = messages + entry.dropped, number + 1
         if end == known.end:
             return known
-        counted = Dropped(messages, end)
+        counted = DroppedMessages(messages, end)
         self._tally.write(msgspec.json.encode(counted))
         return counted
 
-    def dropped(self) -> Dropped:
+    def dropped(self) -> DroppedMessages:
         """The messages that were dropped since the subscription began; raises InputError when damaged."""
         content = self._tally.read()
         if content is None:
-            return Dropped()
+            return DroppedMessages()
         try:
-            return msgspec.json.decode(content, type=Dropped)
+            return msgspec.json.decode(content, type=DroppedMessages)
         except msgspec.MsgspecError as error:
             raise self._tally.damaged(str(error)) from error

@@ -32,7 +32,7 @@ Hashes: TypeAlias = "dict[tuple[int, int, int, int], SavedFile]"
 """By device, inode, size and time of modification: a file with the same values was not changed."""
 
 
-class Packing:
+class PackBuilder:
     """Collects the files of one checkpoint, and uploads those that no pack has yet.
 
     `places` are those of the files that are there; `hashes` are known from the checkpoint before.

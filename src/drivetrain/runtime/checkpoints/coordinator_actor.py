@@ -6,8 +6,8 @@ differs between an embedded run and an application master; the order of steps do
 Design: a thin shell, which performs the core's effects in order. `persist` is called in a thread and returns
 when the transaction is durable; only then is the next effect performed. `tell` takes the others, on the
 actor's loop. A coordinator that cannot persist is replaced by a new one, which begins at the persisted state.
-Any process that can reach the actor may ask `WantCheckpoint`: the answer follows the commit of a transaction
-that began after the request.
+Any process that can reach the actor may ask `RequestCheckpoint`: the answer follows the commit of a
+transaction that began after the request.
 
 It sleeps while there is nothing to decide and no checkpoint is requested, unless checkpoints are periodic and
 a fragment with sources has run since the last one: so an application without checkpoints, or an idle one,
@@ -16,7 +16,7 @@ pays nothing.
 Invariants:
 
 1. Nothing is sent before it is persisted.
-2. Every `WantCheckpoint` is answered once: with the record, or with the reason why there is none in time.
+2. Every `RequestCheckpoint` is answered once: with the record, or with the reason why there is none in time.
 
 Imports neither pyspark nor pyarrow: application masters are small. Called by `run_checkpoints` and by the
 cluster's application master.
@@ -68,13 +68,13 @@ class CheckpointEvent(Message, frozen=True, tag="dt.local.checkpoint.event"):
     event: ParticipantEvent
 
 
-class FragmentsOfCheckpoints(Message, frozen=True, tag="dt.local.checkpoint.fragments"):
+class SetParticipants(Message, frozen=True, tag="dt.local.checkpoint.fragments"):
     """These fragments take part in checkpoints from now on."""
 
     fragments: frozenset[str]
 
 
-class WantCheckpoint(Message, frozen=True, tag="checkpoint.want"):
+class RequestCheckpoint(Message, frozen=True, tag="checkpoint.want"):
     """Take a checkpoint now, within `timeout_ms`. Answered with `CheckpointMade`."""
 
     timeout_ms: int
@@ -148,13 +148,13 @@ class CheckpointActor(Actor):
                 self._look_at_config(core)
                 if self._is_awake(core) and (self._has_news or not self._is_decided(core)):
                     await self._step(core, TimePassed())
-            case FragmentsOfCheckpoints(fragments) if fragments != self._fragments:
+            case SetParticipants(fragments) if fragments != self._fragments:
                 self._fragments = fragments
                 if self._core is not None:
                     await self._step(self._core, ParticipantsChanged(fragments))
-            case FragmentsOfCheckpoints():
+            case SetParticipants():
                 pass
-            case WantCheckpoint(timeout_ms):
+            case RequestCheckpoint(timeout_ms):
                 await self._want(timeout_ms)
             case _:
                 self.context.unhandled(message)

@@ -44,7 +44,7 @@ from drivetrain.config.catalog import checkpoint as keys
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, UnavailableError
-from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, Packing, kept_places
+from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, PackBuilder, kept_places
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     Manifest,
     SavedFile,
@@ -257,7 +257,7 @@ class CopiedCheckpoints:
         last = self._last
         number = 0 if last is None else last.number + 1
         prefix = f"{self._packs}/{self._owner}/{number:020d}-{uuid.uuid4().hex[:8]}"
-        packing = Packing(self._store, prefix, _kept(last), self._hashes)
+        packing = PackBuilder(self._store, prefix, _kept(last), self._hashes)
         try:
             for name, path in files:
                 packing.take(name, path)

@@ -38,7 +38,7 @@ def checksums_of(file: Path) -> tuple[int, bytes] | None:
     return piece, content[_HEADER.size :]
 
 
-class Checking:
+class ChecksumVerifier:
     """Compares a file, given block by block in its order, with its checksums.
 
     >>> checking = Checking((4, zlib.crc32(b"abcd").to_bytes(4, "big") + zlib.crc32(b"e").to_bytes(4, "big")))

@@ -37,7 +37,7 @@ from typing import Final
 from drivetrain.durable import new_file, publish_directory, writing
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.file_lock import FileLock
-from drivetrain.runtime.checkpoints.hadoop_checksum import Checking, checksums_of
+from drivetrain.runtime.checkpoints.hadoop_checksum import ChecksumVerifier, checksums_of
 from drivetrain.runtime.state.divided_state import DIRECTORY as DIVIDED
 from drivetrain.runtime.state.dropped_state import DIRECTORY as DROPPED
 from drivetrain.runtime.state.state_partitions import state_partitions
@@ -286,7 +286,7 @@ def _copied(file: Path, copy: Path) -> int | None:
     """Copy a file; returns its size, or None if it does not match its checksum."""
     with open(file, "rb") as source, new_file(copy) as target:
         checksums = checksums_of(file)
-        checking = None if checksums is None else Checking(checksums)
+        checking = None if checksums is None else ChecksumVerifier(checksums)
         while block := source.read(_BLOCK):
             target.write(block)
             if checking is not None:

@@ -15,7 +15,7 @@ Invariants of an implementation:
    way and the request was sent again.
 3. The effect of a call that has returned is seen by every later call.
 
-Called by `object_files`, `stored_savepoint` and `object_places`; implemented by `obstore_store` and
+Called by `object_files`, `stored_savepoint` and `object_store_checks`; implemented by `obstore_store` and
 `hdfs_store`.
 """
 

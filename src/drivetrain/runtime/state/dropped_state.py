@@ -51,7 +51,7 @@ _STATE: Final = "state"
 _IF_FULL: Final = "make room, and try again: the fragment still has the state that it had"
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class DroppedRecord(msgspec.Struct, frozen=True):
     """The state was dropped by version `version` after batch `after` (-1: before the first one).
 
     `newest_ms` is the largest timestamp that messages may have had by then; None: there was none.
@@ -76,12 +76,12 @@ class DroppedState:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def read(self) -> Dropped | None:
+    def read(self) -> DroppedRecord | None:
         """When the state began empty; None if no change dropped one. Raises InputError."""
         file = _mark(self._checkpoint)
         content = file.read()
         try:
-            return None if content is None else msgspec.json.decode(content, type=Dropped)
+            return None if content is None else msgspec.json.decode(content, type=DroppedRecord)
         except msgspec.MsgspecError as error:
             raise file.damaged(str(error)) from error
 
@@ -112,7 +112,7 @@ class DroppedState:
                     place = self._made / _STATE / "0" / str(partition)
                     place.mkdir(parents=True)
                     shutil.copyfile(snapshot, place / f"{after + 1}.zip")
-        _mark(self._made).write(msgspec.json.encode(Dropped(version, after, newest_ms)))
+        _mark(self._made).write(msgspec.json.encode(DroppedRecord(version, after, newest_ms)))
         self._publish(self._emptied)
         maybe_crash(CrashPoint.STATE_EMPTIED)
         self.settle()

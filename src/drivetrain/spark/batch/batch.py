@@ -4,7 +4,7 @@ Problem: several modules process a batch in several steps. Each must know exactl
 may rely on, and nothing may depend on the order in which modules touch shared state.
 
 Design: two frozen records. `Batch` is the input of the steps, made by the query; `BatchOutcome` is what the
-query keeps of a batch that has run. The branches' intermediate result (`Written`) is between the two.
+query keeps of a batch that has run. The branches' intermediate result (`BranchResult`) is between the two.
 
 Called by every module of this package that takes part in a batch, and by `spark.repair.rerun_batch`.
 """
@@ -49,7 +49,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Written:
+class BranchResult:
     """The branches' result for a batch.
 
     `segments` are new segments by channel id: a missing channel already has an entry for the batch.
@@ -67,8 +67,8 @@ class Written:
 class BatchOutcome:
     """The outcome of a batch: its end offsets, and the fragment's clock after it (None: not known yet).
 
-    `counts` are those that the query adds to its own, see `Written`. `taken` is how much of each input the
-    batch read, in the input's unit, and `took_ms` its duration, including its planning.
+    `counts` are those that the query adds to its own, see `BranchResult`. `taken` is how much of each input
+    the batch read, in the input's unit, and `took_ms` its duration, including its planning.
     """
 
     batch_id: int

@@ -40,7 +40,7 @@ from drivetrain.core.plan.plan import Fragment, Plan, PlannedChannel
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.spark.batch.batch import Batch, Begun, Written
+from drivetrain.spark.batch.batch import Batch, Begun, BranchResult
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_engine import BatchFrames, CompiledBranches
 from drivetrain.spark.connector.publishing import is_transactional
@@ -85,7 +85,7 @@ class Branches:
 
     # -- one batch -----------------------------------------------------------------------------------
 
-    def run(self, batch: Batch, begun: Begun) -> Written:
+    def run(self, batch: Batch, begun: Begun) -> BranchResult:
         """Write a batch to the sinks, the dead letters and new segments, which `append` publishes.
 
         `begun` is called before the first output that would write the batch twice if it ran again.
@@ -105,7 +105,7 @@ class Branches:
             counts = Counts()
             self._count_channels(frames, segments, counts)
             frames.add_counts(counts)
-            return Written(segments, frames.newest(), counts)
+            return BranchResult(segments, frames.newest(), counts)
 
     @property
     def _has_proof(self) -> bool:
@@ -135,12 +135,12 @@ class Branches:
                 frames = release.enter_context(self.compiled.frames(batch))
             yield frames
 
-    def skip(self, batch: Batch) -> tuple[Written, int]:
+    def skip(self, batch: Batch) -> tuple[BranchResult, int]:
         """Run a batch only for Spark's state, with an empty entry in channels; also returns its number of
         rows."""
         rows = self.advance(batch)
         missing = [c.id for c in self.channels if batch.id > self.stores[c.id].last_batch()]
-        return Written({id: [] for id in missing}), rows
+        return BranchResult({id: [] for id in missing}), rows
 
     def advance(self, batch: Batch) -> int:
         """Run a batch only for Spark's state, and emit nothing; returns the number of rows from the trunk."""
@@ -150,7 +150,7 @@ class Branches:
         """A batch without messages."""
         return self.compiled.empty()
 
-    def append(self, batch_id: int, written: Written, clock_ms: int | None) -> None:
+    def append(self, batch_id: int, written: BranchResult, clock_ms: int | None) -> None:
         """Publish a batch to the channels, with the fragment's clock after it."""
         for channel in self.channels:
             store = self.stores[channel.id]

@@ -28,14 +28,14 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.loss_record import require_whole
-from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
+from drivetrain.runtime.dead_letter_store import DeadLetterStore, RetentionLimits
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.runtime.state.state_partitions import recorded_partitions
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
 from drivetrain.spark.batch.idle_clock import IdleClock
 from drivetrain.spark.batch.pipeline import BatchPipeline
-from drivetrain.spark.batch.query_figures import RanBatch
+from drivetrain.spark.batch.query_figures import CompletedBatch
 from drivetrain.spark.batch.query_part import LatePart
 from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.skipped_batches import note_not_begun
@@ -167,7 +167,7 @@ class MicroBatchQuery(FragmentQuery):
         self.limit.measured(outcome.taken, outcome.took_ms)
         newest_ms = max(self.clock.newest_ms.values(), default=None)
         work, now_ms = self.counts.user.take_work(), int(time.time() * 1000)
-        self.figures.ran(RanBatch(batch_id, now_ms, newest_ms, outcome.has_input, times, work))
+        self.figures.ran(CompletedBatch(batch_id, now_ms, newest_ms, outcome.has_input, times, work))
         if self.checkpoints is not None:
             self.checkpoints.ran()
 
@@ -256,9 +256,9 @@ class MicroBatchQuery(FragmentQuery):
         self.limit.look()
         self._letters.keep = self._keep_letters()
 
-    def _keep_letters(self) -> Keep:
+    def _keep_letters(self) -> RetentionLimits:
         config = self._config
-        return Keep(config[run_keys.KEEP_LETTERS_BYTES], config[run_keys.KEEP_LETTERS_AGE])
+        return RetentionLimits(config[run_keys.KEEP_LETTERS_BYTES], config[run_keys.KEEP_LETTERS_AGE])
 
     def wait_processed(self) -> None:
         """Wait until Spark has processed all that the inputs hold now, or until a query that fails has ended.

@@ -33,7 +33,7 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.core.plan.plan import Plan
 from drivetrain.crash_points import CrashPoint, maybe_crash
-from drivetrain.spark.batch.batch import Batch, BatchOutcome, Begun, Written, ignore_begun
+from drivetrain.spark.batch.batch import Batch, BatchOutcome, Begun, BranchResult, ignore_begun
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.message_counts import Counts
@@ -108,14 +108,14 @@ class BatchPipeline:
 
     # -- the steps -----------------------------------------------------------------------------------
 
-    def _run_branches(self, batch: Batch, size_bytes: int, begun: Begun) -> Written:
+    def _run_branches(self, batch: Batch, size_bytes: int, begun: Begun) -> BranchResult:
         if self._must_skip(batch):
             written, rows = self._branches.skip(batch)
             note_skipped(self._directory, batch.id, rows)
             return written
         if self._trunk.only_at_end and not self._inputs.end_with(batch.offsets):
             self._branches.advance(batch)
-            return Written()
+            return BranchResult()
         with taking(size_bytes, batch.partitions):
             return self._branches.run(batch, begun)
 
@@ -128,18 +128,18 @@ class BatchPipeline:
             return False
         return self._is_lossy
 
-    def _observe(self, batch: Batch, written: Written) -> None:
+    def _observe(self, batch: Batch, written: BranchResult) -> None:
         newest = {**written.newest, **self._steps.clock.observed_in_trunk(batch.query)}
         self._steps.observe(newest, batch.offsets, batch.id, batch.planned_ms)
 
-    def _append(self, batch: Batch, written: Written, clock_ms: int | None) -> None:
+    def _append(self, batch: Batch, written: BranchResult, clock_ms: int | None) -> None:
         """Append to the channels; with the final clock only if no final batch follows."""
         if self.has_final_batch and clock_ms == FINAL_CLOCK_MS:
             clock_ms = FINAL_CLOCK_MS - 1
         self._branches.append(batch.id, written, clock_ms)
         self._flow.appended()
 
-    def _counted(self, batch: Batch, written: Written) -> Counts:
+    def _counted(self, batch: Batch, written: BranchResult) -> Counts:
         counts = written.counts
         for id, count in skipped_in_trunk(batch.query, self._trunk.skipping).items():
             counts.add(counts.skipped, id, count)

@@ -44,7 +44,7 @@ _ON_DISK: Final = "rocksdbSstFileSize"
 
 
 @dataclass(frozen=True)
-class RanBatch:
+class CompletedBatch:
     """A batch whose outputs have it: when (wall clock), and the newest timestamp of what was assigned here
     (None: it takes the timestamps of channels)."""
 
@@ -57,7 +57,7 @@ class RanBatch:
 
 
 @dataclass
-class Blocked:
+class BlockedTime:
     """How long batches waited for space, in ms: by channel since the query began, and the current one."""
 
     by_channel: dict[str, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Blocked:
 class QueryFigures:
     """The figures of one query; `cores` is how many tasks run at once, `blocked` looks at its channels."""
 
-    def __init__(self, cores: int, blocked: Callable[[], Blocked]) -> None:
+    def __init__(self, cores: int, blocked: Callable[[], BlockedTime]) -> None:
         self.publishes_later: Callable[[], bool] = lambda: False
         """Whether results are shown only when a checkpoint is published; it can change with the version."""
         self.trigger_ms: int | None = None
@@ -75,8 +75,8 @@ class QueryFigures:
         self._cores: Final = cores
         self._blocked: Final = blocked
         self._before = Counters()
-        self._ran: Final[dict[int, RanBatch]] = {}
-        self._unseen: Final[deque[RanBatch]] = deque(maxlen=_MOST_WAITING)
+        self._ran: Final[dict[int, CompletedBatch]] = {}
+        self._unseen: Final[deque[CompletedBatch]] = deque(maxlen=_MOST_WAITING)
         self._unpublished: Final[deque[tuple[int, int]]] = deque(maxlen=_MOST_WAITING)
         self._published: Final[deque[tuple[int, int]]] = deque(maxlen=_MOST_WAITING)
         self._last = LastBatch()
@@ -95,7 +95,7 @@ class QueryFigures:
 
     # -- in the thread that runs batches ---------------------------------------------------------------
 
-    def ran(self, batch: RanBatch) -> None:
+    def ran(self, batch: CompletedBatch) -> None:
         """Record a batch that all outputs have."""
         self._ran[batch.id] = batch
         while len(self._ran) > _MOST_WAITING:

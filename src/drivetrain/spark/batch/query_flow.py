@@ -29,7 +29,7 @@ from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.query_figures import Blocked
+from drivetrain.spark.batch.query_figures import BlockedTime
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.flow.outside_readers import OutsideReaders
@@ -105,11 +105,11 @@ class QueryFlow:
         self.outside.wait_room(given_up, self._blocked)
         self._book.wait_room(self._inside, given_up, self._blocked)
 
-    def blocked(self) -> Blocked:
+    def blocked(self) -> BlockedTime:
         """How long batches have waited for space; from any thread."""
         found = {id: self._book.blocked_ms(id) for id in self._inside}
         outside, now_ms = self.outside.blocked_ms()
-        return Blocked(
+        return BlockedTime(
             {**{id: total for id, (total, _) in found.items() if total}, **outside},
             max([now_ms, *(now for _, now in found.values())]),
         )

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivetrain.core.plan.plan import Fragment, Plan
-from drivetrain.runtime.batch_versions import BatchVersions, Since
+from drivetrain.runtime.batch_versions import BatchVersions, VersionSpan
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.connector.publishing import finish_rolling
 
@@ -90,7 +90,7 @@ class QueryVersions:
                 return known
         return None
 
-    def newest_since(self) -> Since | None:
+    def newest_since(self) -> VersionSpan | None:
         """The versions of the newest batch as recorded, or None. Raises InputError."""
         return self._record.newest_since()
 
@@ -98,7 +98,7 @@ class QueryVersions:
         """Whether a batch ran with a version without the one before it, as recorded. Raises InputError."""
         return self._record.has_run_alone(number)
 
-    def since_of(self, batch_id: int) -> Since | None:
+    def since_of(self, batch_id: int) -> VersionSpan | None:
         """The versions of a batch as recorded, or None. Raises InputError."""
         return self._record.since_of(batch_id)
 

@@ -20,24 +20,24 @@ from drivetrain.core.checkpoint.transaction import Command
 
 
 @dataclass(frozen=True)
-class Ran:
+class BatchRan:
     """The query has run a batch."""
 
 
 @dataclass(frozen=True)
-class Look:
+class CheckInputs:
     """There may be a barrier in a channel, or the end was reached."""
 
 
 @dataclass(frozen=True)
-class Received:
+class CommandReceived:
     """A command came as a message."""
 
     input: str
     command: Command
 
 
-News: TypeAlias = Ran | Look | Received
+News: TypeAlias = BatchRan | CheckInputs | CommandReceived
 
 
 class Inbox:

@@ -29,7 +29,7 @@ from drivetrain.core.checkpoint.transaction import (
 )
 
 
-class Participating(Protocol):
+class CheckpointParticipant(Protocol):
     """A fragment's participation in checkpoints, as the book needs it; see `participation`."""
 
     @property
@@ -44,14 +44,14 @@ class Participating(Protocol):
         """A command has arrived by an input."""
 
 
-class Send(Protocol):
+class SendCommand(Protocol):
     """Sends a command to a fragment of another process, by one of its inputs; returns at once."""
 
     def __call__(self, fragment: str, input: str, command: Command) -> None:
         """Send it."""
 
 
-class Answer(Protocol):
+class SendAnswer(Protocol):
     """Sends an event to the coordinator; returns at once."""
 
     def __call__(self, event: ParticipantEvent) -> None:
@@ -63,14 +63,14 @@ class CheckpointBook:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._here: dict[str, Participating] = {}
+        self._here: dict[str, CheckpointParticipant] = {}
         self._known: set[str] = set()
-        self.send: Send = _drop_command
+        self.send: SendCommand = _drop_command
         """Sends commands to fragments of other processes: the fragment, which of its inputs, the command."""
-        self.answer: Answer = _drop_event
+        self.answer: SendAnswer = _drop_event
         """Sends events to the coordinator; returns at once."""
 
-    def joins(self, participation: Participating) -> None:
+    def joins(self, participation: CheckpointParticipant) -> None:
         """An attempt of a fragment takes part from now on."""
         fragment = participation.fragment
         with self._lock:
@@ -83,7 +83,7 @@ class CheckpointBook:
             # Commands from before it joined are lost; acknowledging no command has them sent again.
             self.answer(ActionAcked(fragment, Action.INITSTATE, NO_TXID - 1, 0, 0))
 
-    def leaves(self, participation: Participating) -> None:
+    def leaves(self, participation: CheckpointParticipant) -> None:
         """An attempt has ended."""
         with self._lock:
             if self._here.get(participation.fragment) is participation:

@@ -84,10 +84,10 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.channel.clock_source import publish_clock, read_clock
 from drivetrain.spark.checkpoints.boundary import QueryBoundary
 from drivetrain.spark.checkpoints.entries import note_entries
-from drivetrain.spark.checkpoints.inbox import Inbox, Look, News, Ran, Received
+from drivetrain.spark.checkpoints.inbox import BatchRan, CheckInputs, CommandReceived, Inbox, News
 from drivetrain.spark.checkpoints.restoring import DAMAGED, NO_STATE_YET
 from drivetrain.spark.connector.publishing import is_transactional, publish_transaction
-from drivetrain.spark.state.kept_times import kept_times
+from drivetrain.spark.state.available_times import kept_times
 
 if TYPE_CHECKING:
     from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -145,7 +145,7 @@ class Participation:
         self._core: Final = Participant(self.fragment, inputs, files.life(self.fragment) or life, saved=saved)
         self._inbox: Final = Inbox()
         self._todo: Final[deque[Effect]] = deque()  # effects in order, after a snapshot that waits
-        self._early: list[Received] = []  # barriers that came as messages, before their channel's end
+        self._early: list[CommandReceived] = []  # barriers that came as messages, before their channel's end
         self._ended: set[str] = set()
         self._at: dict[str, int] = {}  # the round of the newest barrier that it has come to, by channel
         self._held_s: float | None = None  # since when an input is held, for the figures
@@ -168,25 +168,25 @@ class Participation:
             for store in self._logs:
                 store.forget_subscriber(KEEPER)
         self._book.joins(self)
-        self._inbox.put(Ran())  # for batches of an earlier attempt
+        self._inbox.put(BatchRan())  # for batches of an earlier attempt
 
     def ran(self) -> None:
         """The query has run a batch."""
-        self._inbox.put(Ran())
+        self._inbox.put(BatchRan())
 
     def look(self) -> None:
         """There may be a barrier in one of its channels."""
-        self._inbox.put(Look())
+        self._inbox.put(CheckInputs())
 
     def receive(self, input: str, command: Command) -> None:
         """A command has arrived by an input."""
-        self._inbox.put(Received(input, command))
+        self._inbox.put(CommandReceived(input, command))
 
     def close(self) -> None:
         """Stop taking part; a running step completes."""
         self._is_over.set()
         self._book.leaves(self)
-        self._inbox.put(Look())  # wakes the thread that waits for events
+        self._inbox.put(CheckInputs())  # wakes the thread that waits for events
 
     # -- step by step -------------------------------------------------------------------------------------
 
@@ -229,11 +229,11 @@ class Participation:
 
     def _take(self, news: News, wait_s: float) -> None:
         match news:
-            case Ran():
+            case BatchRan():
                 self._has_news = True
-            case Look():
+            case CheckInputs():
                 pass
-            case Received(input, command):
+            case CommandReceived(input, command):
                 if command.action is Action.PREPARE and input != COORDINATOR and input not in self._ended:
                     self._early.append(news)
                 else:

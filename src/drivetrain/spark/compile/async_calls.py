@@ -13,7 +13,7 @@ results are cached.
 Invariants:
 
 1. Not more than `concurrency` calls run at a time.
-2. Every message has one outcome, unless a failure ends the batch: then at least one message has `Failed`.
+2. Every message has one outcome, unless a failure ends the batch: then at least one message has `FailedCall`.
 
 Called by `python_stage` in Spark's workers.
 """
@@ -40,7 +40,7 @@ Function = Callable[[Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedCall:
     """A call that has failed for good, with the error of its last attempt."""
 
     error: Exception
@@ -76,7 +76,8 @@ _caches: Final[dict[str, ResultCache]] = {}
 
 
 def call_all(fn: Function, messages: list[Any], calls: Calls, *, stops: bool) -> dict[int, Any]:
-    """The result or `Failed` for each message, by its position; with `stops` the first failure ends it."""
+    """The result or `FailedCall` for each message, by its position; with `stops` the first failure ends
+    it."""
     return _loop().run_until_complete(_Batch(fn, messages, calls, _cache(calls), stops=stops).outcomes())
 
 
@@ -121,7 +122,7 @@ class _Batch:
         self._outcomes: Final[dict[int, Any]] = {}
 
     async def outcomes(self) -> dict[int, Any]:
-        """The result or `Failed` for each message, by its position."""
+        """The result or `FailedCall` for each message, by its position."""
         alone = [(None, [at]) for at in range(len(self._messages))]
         groups = alone if self._cache is None else list(self._not_cached(self._cache))
         remaining = iter(groups)
@@ -154,14 +155,14 @@ class _Batch:
         for key, equal in remaining:
             outcome = await self._outcome(self._messages[equal[0]])
             self._outcomes.update(dict.fromkeys(equal, outcome))
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, FailedCall):
                 if self._stops:
                     raise _StoppedError
             elif self._cache is not None and key is not None:
                 self._cache.put(key, outcome, time.monotonic())
 
     async def _outcome(self, message: Any) -> Any:
-        """The result of a call, or `Failed` after the last attempt."""
+        """The result of a call, or `FailedCall` after the last attempt."""
         calls, attempt = self._calls, 0
         while True:
             limit = asyncio.timeout(calls.timeout_ms / 1000)
@@ -175,7 +176,7 @@ class _Batch:
             except Exception as error:  # noqa: BLE001 - any error of the user's function is reported as such
                 failure = _late(calls) if limit.expired() else error
             if attempt == calls.retries:
-                return Failed(failure)
+                return FailedCall(failure)
             # Half of the wait is random, so that calls which failed together do not come back together.
             wait_s = calls.backoff_ms / 1000 * 2**attempt
             await asyncio.sleep(wait_s * random.uniform(0.5, 1))

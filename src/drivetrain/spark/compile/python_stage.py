@@ -33,7 +33,7 @@ from drivetrain.config.references import scrub
 from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.columns import BAD, PART, TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text
-from drivetrain.spark.compile.async_calls import Failed, call_all
+from drivetrain.spark.compile.async_calls import FailedCall, call_all
 from drivetrain.spark.compile.held_messages import Held
 from drivetrain.spark.session.spark_errors import EmbeddedError, embedded
 
@@ -170,7 +170,7 @@ class PythonStage:
         results: list[Any] = []
         failed: list[int] = []
         for at, outcome in sorted(outcomes.items()):
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, FailedCall):
                 self._fail(step, messages[at], outcome.error)
                 failed.append(at)
             else:

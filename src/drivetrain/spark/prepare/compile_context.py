@@ -29,7 +29,7 @@ from drivetrain.spark.prepare.refreshed_table import RefreshedTable
 
 
 @dataclass(frozen=True)
-class HandingOver:
+class HandoverSource:
     """The version that hands over to the one that is compiled: it gets the messages before `at_ms`."""
 
     context: CompileContext
@@ -56,7 +56,7 @@ class CompileContext:
     """Whether sinks publish with each checkpoint of the application, instead of each batch."""
     realtime: set[str] = field(default_factory=set)
     """The fragments that are compiled for Spark's real-time mode."""
-    handing_over: HandingOver | None = None
+    handing_over: HandoverSource | None = None
     """The version before, if the branches of both are compiled."""
     _codes: dict[str, str] = field(default_factory=dict)
     """Fingerprints of Tasks, by processor."""

@@ -41,7 +41,7 @@ from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.prepare.source_store import Retention
-from drivetrain.spark.prepare.stored_sources import Begin, StoredInput, open_stored
+from drivetrain.spark.prepare.stored_sources import StoredInput, StoreStart, open_stored
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.state.state_description import note_operator
@@ -246,12 +246,12 @@ class TrunkCompiler:
         self.sources[node.id] = stored.opened
         return self._clocked(df, is_timed_anew=self._is_timed_anew(node))
 
-    def _begin(self, node: Node) -> Begin | None:
+    def _begin(self, node: Node) -> StoreStart | None:
         """Where the first query of a replay begins in a source's store."""
         replay, offsets = self.context.replay, self.query_directory / "checkpoint" / "offsets"
         if replay is None or (offsets.is_dir() and any(offsets.iterdir())):
             return None
-        return Begin(replay.from_ms, str(node))
+        return StoreStart(replay.from_ms, str(node))
 
     def _since(self, node: Node, frame: Frame) -> Frame:
         """The frame of a processor that assigns event time, without messages older than a replay."""

@@ -95,7 +95,7 @@ class StoredSource(OpenedSource):
         return json.dumps({"entry": number, "clock": clock_ms, "life": 0})
 
 
-class Storing(Protocol):
+class StoreThreads(Protocol):
     """Stores the messages of a source."""
 
     def start(self) -> None:
@@ -105,7 +105,7 @@ class Storing(Protocol):
         """Stop, and wait for that."""
 
 
-class Kept(Protocol):
+class StoreRetention(Protocol):
     """Deletes messages from the store of a source."""
 
     def trim(self, store: ChannelStore) -> None:
@@ -117,13 +117,13 @@ class StoredInput:
     """A source with its store: start `ingest` before the query that reads `opened`."""
 
     opened: OpenedSource
-    ingest: Storing
+    ingest: StoreThreads
     store: ChannelStore
-    kept: Kept
+    kept: StoreRetention
 
 
 @dataclass(frozen=True)
-class Begin:
+class StoreStart:
     """Where a new query begins in a store: at the first entry that may have a message of a replay."""
 
     from_ms: int
@@ -139,7 +139,7 @@ def open_stored(
     by_arrival: bool,
     kept: Retention,
     window_bytes: int,
-    begin: Begin | None = None,
+    begin: StoreStart | None = None,
     **options: str | int,
 ) -> StoredInput:
     """The store of `source` at `uri`, and its stream.

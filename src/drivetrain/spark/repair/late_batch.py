@@ -47,14 +47,14 @@ _AT: Final = "at_us"
 
 
 @dataclass(frozen=True)
-class FoundLate:
+class LateRecord:
     """A late message: its columns as JSON (the first `LONGEST` + 1 characters), and its timestamp."""
 
     message: str
     timestamp_ms: int
 
 
-class LateInBatch:
+class LateBatch:
     """The late messages (up to `most`) of batch `batch_id` of `fragment`, whose clock is `clock_ms`.
 
     Everything is in the directory `aside`, which is deleted before and after.
@@ -76,13 +76,13 @@ class LateInBatch:
         self._most: Final = most
         self._aside: Final = aside
         self._error: BaseException | None = None
-        self._found: list[FoundLate] | None = None
+        self._found: list[LateRecord] | None = None
         shutil.rmtree(aside, ignore_errors=True)
         own = context.rundir.fragment(fragment.id) / "checkpoint"
         cut_back(own, aside / "checkpoint", batch_id, with_state=False)
         self._trunk: Final = _LateTrunk(context, fragment, aside, clock_ms).compile()
 
-    def found(self) -> Steps[Sequence[FoundLate]]:
+    def found(self) -> Steps[Sequence[LateRecord]]:
         """Run the query, in steps. Raises the query's error, and UnavailableError when it was stopped."""
         query: RunningQuery | None = None
         try:
@@ -103,7 +103,7 @@ class LateInBatch:
         try:
             if batch_id == self._batch_id:
                 rows = df.limit(self._most).collect()
-                self._found = [FoundLate(row[_MESSAGE] or "", row[_AT] // 1_000) for row in rows]
+                self._found = [LateRecord(row[_MESSAGE] or "", row[_AT] // 1_000) for row in rows]
         except BaseException as error:  # noqa: BLE001 - raised by the generator that waits for the query
             self._error = error
         raise RuntimeError(f"batch {self._batch_id} is read")  # the query must not plan another one

@@ -30,7 +30,7 @@ from drivetrain.runtime.late_samples import LONGEST, LateMessage, LateSamples
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.channel.watermark import clock_of
-from drivetrain.spark.repair.late_batch import FoundLate, LateInBatch
+from drivetrain.spark.repair.late_batch import LateBatch, LateRecord
 from drivetrain.spark.repair.steps import wait_done
 from drivetrain.spark.session.offset_log import read_offsets
 
@@ -119,7 +119,7 @@ class LateSampler:
         if clock_ms is None or self._fragment.stateful is None:
             return
         context = self._query.branches.context
-        of_batch = LateInBatch(
+        of_batch = LateBatch(
             context,
             self._query.engine,
             self._fragment,
@@ -142,7 +142,7 @@ class LateSampler:
 
 
 def _sample(
-    number: int, found: FoundLate, node: Node, clock_ms: int, batch_id: int, now_ms: int
+    number: int, found: LateRecord, node: Node, clock_ms: int, batch_id: int, now_ms: int
 ) -> LateMessage:
     return LateMessage(
         number=number,

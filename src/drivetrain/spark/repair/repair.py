@@ -58,7 +58,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end
 from drivetrain.spark.repair.damage import Damage, rebuilt_up_to_the_beginning, unreadable
 from drivetrain.spark.repair.outside_damage import outside_channel, repaired_by_producer
-from drivetrain.spark.repair.rerun_batch import BatchAgain, LostForGoodError
+from drivetrain.spark.repair.rerun_batch import BatchRerun, LostForGoodError
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.session.offset_log import batch_numbers, committed
 
@@ -202,7 +202,7 @@ class Repair:
         while True:
             with self._compiling:
                 aside = self._aside / uuid.uuid4().hex
-                again = BatchAgain(context, self._engine, producer, entry.batch_id, aside)
+                again = BatchRerun(context, self._engine, producer, entry.batch_id, aside)
             try:
                 return (yield from again.segments(channel, store, clock_ms))
             except MessageLossError as error:

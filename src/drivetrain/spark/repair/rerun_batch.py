@@ -66,7 +66,7 @@ class _WrittenError(RuntimeError):
     """Ends the query: its one batch is written."""
 
 
-class BatchAgain:
+class BatchRerun:
     """Batch `batch_id` of `fragment`, to be run in the directory `aside`, which must not exist.
 
     Raises LostForGoodError when the fragment's checkpoint does not reach back to it.

@@ -29,12 +29,12 @@ from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
-from drivetrain.runtime.batch_versions import BatchVersions, Since
+from drivetrain.runtime.batch_versions import BatchVersions, VersionSpan
 from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
-from drivetrain.spark.prepare.compile_context import CompileContext, HandingOver
+from drivetrain.spark.prepare.compile_context import CompileContext, HandoverSource
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_in
@@ -68,7 +68,7 @@ class LoadedVersion:
         return self.context.plan
 
 
-class Changing(Protocol):
+class ChangeableApplication(Protocol):
     """An application that can change; new versions are compiled with its `context`."""
 
     context: CompileContext
@@ -84,7 +84,7 @@ class Changing(Protocol):
 class ApplicationVersions:
     """The versions of the application `execution`; `record` is the one that it was prepared with."""
 
-    def __init__(self, execution: Changing, record: GraphVersion) -> None:
+    def __init__(self, execution: ChangeableApplication, record: GraphVersion) -> None:
         self.notices: Final[deque[str]] = deque()
         """Notices for the user, oldest first; the code that shows a notice removes it."""
         self.rundir: Final = execution.rundir
@@ -255,7 +255,7 @@ class ApplicationVersions:
         later = [stored.version(n) for n in stored.numbers() if number < n <= last]
         return any(fragment in v.history_of and not stored.is_rolled_back(v.number) for v in later)
 
-    def _earlier(self, noted: Since, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
+    def _earlier(self, noted: VersionSpan, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
         """The set of another version than the query's own, if it can begin with it and it is different."""
         fragment, number = query.fragment.id, noted.version
         try:
@@ -296,7 +296,7 @@ class ApplicationVersions:
 
         `alone` is the set that follows.
         """
-        context = dataclasses.replace(version.context, handing_over=HandingOver(before.context, at_ms))
+        context = dataclasses.replace(version.context, handing_over=HandoverSource(before.context, at_ms))
         two = LoadedVersion(version.record, context, {**before.sinks, **version.sinks})
         made = self.branch_set(two, query)
         return dataclasses.replace(made, before=before.record.number, alone=alone)
@@ -350,7 +350,7 @@ class ApplicationVersions:
             if noted is not None and noted.before:
                 version = self.of_number(noted.version)
                 assert version.record.at_ms is not None
-                handing_over = HandingOver(self.of_number(noted.before).context, version.record.at_ms)
+                handing_over = HandoverSource(self.of_number(noted.before).context, version.record.at_ms)
                 return dataclasses.replace(version.context, handing_over=handing_over)
             # Most changes leave a fragment as it was: then the code of its old versions need not be loaded.
             number = own.record.number if noted is None else noted.version

@@ -56,7 +56,7 @@ Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
 
 
 @dataclass(frozen=True)
-class AskedChange:
+class RequestedChange:
     """A requested change of a running application, to the version `record`, whose graph is `graph`.
 
     `code` is the graph with the user's code, if that can be kept. `against` is the version that it was
@@ -98,7 +98,7 @@ class Proposal:
 def checked(
     versions: ApplicationVersions,
     drivers: Mapping[str, FragmentDriver],
-    asked: AskedChange,
+    asked: RequestedChange,
     *,
     start: Start | None = None,
 ) -> Proposal:
@@ -170,7 +170,7 @@ def _with_schemas(loaded: LoadedVersion, change: Change) -> LoadedVersion:
     return dataclasses.replace(loaded, record=msgspec.structs.replace(record, schemas=schemas))
 
 
-def _with_subscriptions(before: LoadedVersion, asked: AskedChange) -> AskedChange:
+def _with_subscriptions(before: LoadedVersion, asked: RequestedChange) -> RequestedChange:
     """The change with the subscriptions of other applications, of which neither a file nor an earlier version
     knows; raises UserError when it lacks a stream that others read.
     """
@@ -216,7 +216,7 @@ def _at_a_time(
     drivers: Mapping[str, FragmentDriver],
     loaded: LoadedVersion,
     change: Change,
-    asked: AskedChange,
+    asked: RequestedChange,
     at: int | Literal["next-window"],
 ) -> Proposal:
     """A change at an event time; until then, the affected fragments run both versions.

@@ -18,7 +18,7 @@ from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
 from drivetrain.runtime.error_records import error_record
 from drivetrain.spark.prepare.graph_code import graph_from_code
-from drivetrain.spark.run.change_proposal import AskedChange
+from drivetrain.spark.run.change_proposal import RequestedChange
 from drivetrain.spark.run.configuring import configure
 from drivetrain.spark.run.subscribers import Subscribers
 
@@ -70,7 +70,7 @@ class ControlAnswers:
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
-        asked = AskedChange(record, graph, code, request.how, request.against, request.options)
+        asked = RequestedChange(record, graph, code, request.how, request.against, request.options)
         number = self._changes.propose(asked)
         self._changes.wait_taken(number)
         return ControlAnswer(self._changes.state, number)

@@ -53,7 +53,7 @@ def wait_for_predecessor() -> None:
     time.sleep(2 * LOOK_S)
 
 
-class Watch:
+class ContinuationWatch:
     """Checks whether another process has continued the application, and reports that error once."""
 
     def __init__(self, copies: CopiedCheckpoints, report: Callable[[BaseException], None]) -> None:

@@ -61,13 +61,19 @@ from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.outside_repairs import OutsideRepairs
 from drivetrain.spark.run.preparing import finish, look_at, prepare
-from drivetrain.spark.run.recovery import Recovering, Recovery, Stepping, SteppingThread, Underway
+from drivetrain.spark.run.recovery import (
+    Recovery,
+    RecoveryThread,
+    SteppedRecovery,
+    SteppedWork,
+    SteppingThread,
+)
 from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_checkpoints import RunCheckpoints
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.run.run_reporter import RunReporter
 from drivetrain.spark.run.stopped_producers import StoppedProducers
-from drivetrain.spark.run.subscribing import Waiting
+from drivetrain.spark.run.subscribing import WaitOptions
 from drivetrain.spark.run.trunk_changes import first_context
 from drivetrain.spark.session.lost_java import java_lost
 
@@ -127,7 +133,7 @@ def run(
                 fresh=fresh,
                 replay_from_ms=replay_from_ms,
                 savepoint=savepoint,
-                waiting=Waiting(lambda text: listener.on_event(NoticeGiven(text)), listener.stop_requested),
+                waiting=WaitOptions(lambda why: listener.on_event(NoticeGiven(why)), listener.stop_requested),
                 copies=copies,
             )
 
@@ -228,8 +234,8 @@ def assembled(
     execution: Execution,
     listener: RunListener,
     thread: ActorThread,
-    begin: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
-    read: Callable[[str, Steps[None]], Stepping] = SteppingThread,
+    begin: Callable[[str, Steps[FragmentQuery]], SteppedRecovery] = RecoveryThread,
+    read: Callable[[str, Steps[None]], SteppedWork] = SteppingThread,
 ) -> EmbeddedLoop:
     """The loop that runs a prepared application, not started yet; its actors are in `thread`.
 

@@ -35,7 +35,7 @@ from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.prepare.source_clock import PartitionsChangedError
 from drivetrain.spark.repair.steps import Steps
-from drivetrain.spark.run.recovery import Recoverable, Recovering, Recovery, Underway
+from drivetrain.spark.run.recovery import Recoverable, Recovery, RecoveryThread, SteppedRecovery
 from drivetrain.spark.session.spark_errors import StateDamagedError
 
 POLL_S = 0.05
@@ -57,7 +57,7 @@ class FragmentDriver:
         query: FragmentQuery,
         recovery: Recovery,
         can_restore: Callable[[], bool],
-        begin: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
+        begin: Callable[[str, Steps[FragmentQuery]], SteppedRecovery] = RecoveryThread,
     ) -> None:
         self.query = query
         """The current query; while the fragment is being recovered, the one that ended."""
@@ -66,7 +66,7 @@ class FragmentDriver:
         self._recovery = recovery
         self._can_restore = can_restore
         self._begin = begin
-        self._recovering: Underway | None = None
+        self._recovering: SteppedRecovery | None = None
         self.has_lost_its_query = False
         """Whether the next query could not be made."""
 
@@ -143,7 +143,7 @@ class FragmentDriver:
         self.query.state = FragmentState.RESTARTING
         self._recovering = self._begin(self.fragment, self._recovery.restarted(self.query, ready, between))
 
-    def _take_successor(self, recovering: Underway) -> None:
+    def _take_successor(self, recovering: SteppedRecovery) -> None:
         if recovering.is_alive():
             return
         self._recovering, self.has_lost_its_query = None, True

@@ -50,7 +50,7 @@ from drivetrain.spark.run.handover_times import time_of
 
 if TYPE_CHECKING:
     from drivetrain.spark.run.application_versions import ApplicationVersions
-    from drivetrain.spark.run.change_proposal import AskedChange, Proposal
+    from drivetrain.spark.run.change_proposal import Proposal, RequestedChange
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 _MOST_PAUSE_S: Final = 120.0
@@ -96,7 +96,7 @@ class Handovers:
 
     # -- for any thread --------------------------------------------------------------------------------
 
-    def refuse_change(self, asked: AskedChange) -> None:
+    def refuse_change(self, asked: RequestedChange) -> None:
         """Raise UserError during a handover, unless the change returns to the version before it at once."""
         handover = self._stages.handover
         if handover is None:

@@ -38,7 +38,7 @@ from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.run.change_proposal import AskedChange, Proposal, begun_notices, checked
+from drivetrain.spark.run.change_proposal import Proposal, RequestedChange, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import first_batch, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
 from drivetrain.spark.run.message_histories import HistoryError, MessageHistories
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_changes import FragmentChanges
     from drivetrain.spark.run.fragment_driver import FragmentDriver
-    from drivetrain.spark.run.recovery import Stepping
+    from drivetrain.spark.run.recovery import SteppedWork
 
 
 _LOOK_S: Final = 0.1  # how often a thread that waits for the loop checks whether the run has ended
@@ -70,7 +70,7 @@ class LiveChanges:
         execution: Execution,
         drivers: Mapping[str, FragmentDriver],
         fragments: FragmentChanges,
-        begin: Callable[[str, Steps[None]], Stepping] = SteppingThread,
+        begin: Callable[[str, Steps[None]], SteppedWork] = SteppingThread,
     ) -> None:
         assert execution.versions is not None, "an application that cannot change"
         self.versions: Final[ApplicationVersions] = execution.versions
@@ -105,7 +105,7 @@ class LiveChanges:
         both, clock_ms = self._handovers.both, self._handovers.clock_ms
         return msgspec.structs.replace(state, at_ms=handover.at_ms, both=both, clock_ms=clock_ms)
 
-    def propose(self, asked: AskedChange) -> int:
+    def propose(self, asked: RequestedChange) -> int:
         """Check and compile a change; returns the number that its version will get.
 
         Raises ChangeUnderwayError, UserError if the application cannot change this way, and compilation

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.change_proposal import Proposal
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_driver import FragmentDriver
-    from drivetrain.spark.run.recovery import Stepping
+    from drivetrain.spark.run.recovery import SteppedWork
 
 
 _NOTICE_S: Final = 60.0
@@ -79,7 +79,7 @@ class MessageHistories:
         self,
         execution: Execution,
         drivers: Mapping[str, FragmentDriver],
-        begin: Callable[[str, Steps[None]], Stepping],
+        begin: Callable[[str, Steps[None]], SteppedWork],
     ) -> None:
         assert execution.versions is not None, "an application that cannot change"
         self._versions: Final[ApplicationVersions] = execution.versions
@@ -87,7 +87,7 @@ class MessageHistories:
         self._drivers: Final = drivers
         self._begin: Final = begin
         self._readers: tuple[HistoryReader, ...] = ()
-        self._stepping: list[Stepping] = []
+        self._stepping: list[SteppedWork] = []
         self._state: HistoryState | None = None
         self._given_up: str | None = None
         self._noticed_s = 0.0
@@ -243,7 +243,7 @@ class MessageHistories:
         are_held = [self._hold(reader, held) for reader in self._readers]
         return all(are_held)
 
-    def _failed(self, stepping: Stepping) -> HistoryError:
+    def _failed(self, stepping: SteppedWork) -> HistoryError:
         try:
             stepping.result()
         except Exception as error:

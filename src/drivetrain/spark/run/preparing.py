@@ -63,7 +63,7 @@ from drivetrain.core.plan.configured import configured_plan
 from drivetrain.runtime.leftovers import delete_leftovers
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.subscribers import require_same_columns
-from drivetrain.spark.run.subscribing import Waiting, end_subscriptions, subscribe
+from drivetrain.spark.run.subscribing import WaitOptions, end_subscriptions, subscribe
 
 
 def prepare(
@@ -77,7 +77,7 @@ def prepare(
     flow: FlowBook | None = None,
     host: Host = SPARK,
     version: GraphVersion | None = None,
-    waiting: Waiting | None = None,
+    waiting: WaitOptions | None = None,
     copies: CopiedCheckpoints | None = None,
 ) -> Execution:
     """Compile everything, check every source and sink, and create the state; nothing runs yet.
@@ -132,7 +132,7 @@ def _begun(
     host: Host,
     version: GraphVersion | None,
     saved: OpenedSavepoint | None,
-    waiting: Waiting | None,
+    waiting: WaitOptions | None,
     *,
     fresh: bool,
     replay_from_ms: int | None,
@@ -168,7 +168,7 @@ def _prepared(
     config: Config,
     flow: FlowBook | None,
     host: Host,
-    waiting: Waiting | None,
+    waiting: WaitOptions | None,
     *,
     fresh: bool,
     replay_from_ms: int | None,

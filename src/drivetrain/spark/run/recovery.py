@@ -9,7 +9,7 @@ once, since the error may have been transient; a second time the error is raised
 continue. A query that ends because its source has new partitions (`PartitionsChangedError`) only needs to be
 compiled again.
 
-`Recovery` does that in steps, `Recovering` takes them in its own thread.
+`Recovery` does that in steps, `RecoveryThread` takes them in its own thread.
 
 Invariants:
 
@@ -115,7 +115,7 @@ class Recovery:
         return successor
 
 
-class Stepping(Protocol):
+class SteppedWork(Protocol):
     """Work in steps that is under way, for callers that must not block."""
 
     def is_alive(self) -> bool:
@@ -131,7 +131,7 @@ class Stepping(Protocol):
         ...
 
 
-class Underway(Protocol):
+class SteppedRecovery(Protocol):
     """The recovery of one fragment that is under way, for callers that must not block."""
 
     def is_alive(self) -> bool:
@@ -176,7 +176,7 @@ class SteppingThread(threading.Thread, Generic[T]):
         self.join()
 
 
-class Recovering(SteppingThread[FragmentQuery]):
+class RecoveryThread(SteppingThread[FragmentQuery]):
     """A recovery in its own thread, which starts at once."""
 
     def successor(self) -> FragmentQuery:

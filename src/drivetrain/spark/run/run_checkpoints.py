@@ -32,8 +32,8 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
-    FragmentsOfCheckpoints,
-    WantCheckpoint,
+    RequestCheckpoint,
+    SetParticipants,
 )
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
@@ -41,7 +41,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.checkpoints.restoring import mark_damaged
-from drivetrain.spark.run.copying import Watch
+from drivetrain.spark.run.copying import ContinuationWatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,9 @@ class RunCheckpoints:
         self._clock: Final = ClockFile(execution.rundir.home / "clock")
         self._clock_ms: int | None = None  # when the checkpoint began
         self._taken_over: BaseException | None = None
-        self._watch = None if execution.copies is None else Watch(execution.copies, self._take_error)
+        self._watch = (
+            None if execution.copies is None else ContinuationWatch(execution.copies, self._take_error)
+        )
         self._last: Future[CheckpointMade] | None = None
         self.notices: Final[deque[str]] = deque()
         """Notices for the user, oldest first; the reader removes them."""
@@ -97,12 +99,12 @@ class RunCheckpoints:
     def changed(self, queries: Mapping[str, FragmentQuery]) -> None:
         """These fragments take part from now on: the application has changed while it runs."""
         self._has_sources = _with_sources(queries)
-        self._thread.tell(self._actor, FragmentsOfCheckpoints(frozenset(queries)))
+        self._thread.tell(self._actor, SetParticipants(frozenset(queries)))
 
     def wait_made(self, timeout_ms: int) -> CheckpointRecord:
         """Make a checkpoint now and wait for it; raises UnavailableError if it is not made in time."""
         answer = self._thread.ask(
-            self._actor, WantCheckpoint(timeout_ms), CheckpointMade, timeout_ms=timeout_ms + _ANSWER_MS
+            self._actor, RequestCheckpoint(timeout_ms), CheckpointMade, timeout_ms=timeout_ms + _ANSWER_MS
         )
         if answer.record is None:
             raise UnavailableError(
@@ -140,7 +142,7 @@ class RunCheckpoints:
         if not self.are_made:
             return True
         if self._last is None:
-            self._last = self._thread.begin(self._actor, WantCheckpoint(_LAST_MS), CheckpointMade)
+            self._last = self._thread.begin(self._actor, RequestCheckpoint(_LAST_MS), CheckpointMade)
         if not self._last.done():
             return False
         if self._last.result().record is None:

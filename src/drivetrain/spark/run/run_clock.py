@@ -43,9 +43,9 @@ from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.clock_actor import (
     ClockActor,
     ClockEvent,
-    ClockSeen,
+    ClockReply,
     SettleClock,
-    WaitClock,
+    WaitForClock,
     clocked_fragments,
 )
 
@@ -120,7 +120,7 @@ class RunClock:
     def settle(self, timeout_ms: int) -> int | None:
         """Wait until reported progress is on disk, or for `timeout_ms`; returns the clock at that point."""
         answer = self._thread.ask(
-            self._actor, SettleClock(timeout_ms), ClockSeen, timeout_ms=timeout_ms + _ANSWER_MS
+            self._actor, SettleClock(timeout_ms), ClockReply, timeout_ms=timeout_ms + _ANSWER_MS
         )
         return answer.clock_ms
 
@@ -137,7 +137,7 @@ class RunClock:
         if self.clock_ms is not None and self.clock_ms >= clock_ms:
             return self.clock_ms
         answer = self._thread.ask(
-            self._actor, WaitClock(clock_ms, timeout_ms), ClockSeen, timeout_ms=timeout_ms + _ANSWER_MS
+            self._actor, WaitForClock(clock_ms, timeout_ms), ClockReply, timeout_ms=timeout_ms + _ANSWER_MS
         )
         if not answer.is_reached or answer.clock_ms is None:
             raise clock_is_behind(clock_ms, answer.clock_ms, timeout_ms)

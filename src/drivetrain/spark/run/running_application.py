@@ -36,7 +36,7 @@ from drivetrain.runtime.control_requests import wait_ended, wait_scaled
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.graph_code import code_if_possible
-from drivetrain.spark.run.change_proposal import AskedChange
+from drivetrain.spark.run.change_proposal import RequestedChange
 from drivetrain.spark.run.configuring import configure
 from drivetrain.spark.run.run_clock import RunClock, clock_is_behind
 
@@ -394,4 +394,4 @@ def _propose_graph(changes: LiveChanges, graph: Graph, options: ChangeOptions) -
     ship(graph)
     record = planned_version(configured_plan(graph, in_force.context.config))
     code, against = code_if_possible(graph), in_force.record.number
-    return changes.propose(AskedChange(record, graph, code, "update", against, options))
+    return changes.propose(RequestedChange(record, graph, code, "update", against, options))

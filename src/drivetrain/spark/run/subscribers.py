@@ -41,11 +41,11 @@ from drivetrain.core.change.subscriptions import (
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UserError
-from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted
+from drivetrain.runtime.control_requests import Subscribed, SubscriptionRequest
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.subscription_check import columns_file
 from drivetrain.spark.prepare.graph_code import code_if_possible
-from drivetrain.spark.run.change_proposal import AskedChange
+from drivetrain.spark.run.change_proposal import RequestedChange
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
@@ -60,7 +60,7 @@ class Subscribers:
     def __init__(self, changes: LiveChanges) -> None:
         self._changes: Final = changes
 
-    def subscribe(self, wanted: SubscriptionWanted) -> Subscribed:
+    def subscribe(self, wanted: SubscriptionRequest) -> Subscribed:
         """The subscription of a reader, with which the running version is in force or on trial.
 
         Raises UserError for a stream that does not exist, and the errors of `LiveChanges.propose`.
@@ -92,7 +92,7 @@ class Subscribers:
     def _change(self, before: LoadedVersion, graph: Graph, how: Made) -> int:
         record = planned_version(configured_plan(graph, before.context.config))
         options = ChangeOptions(even_if_read=True)
-        asked = AskedChange(record, graph, code_if_possible(graph), how, before.record.number, options)
+        asked = RequestedChange(record, graph, code_if_possible(graph), how, before.record.number, options)
         number = self._changes.propose(asked)
         self._changes.wait_taken(number)
         return number

@@ -35,7 +35,7 @@ from drivetrain.core.change.live_change import Stage
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.runtime import outside_producer
-from drivetrain.runtime.control_requests import Subscribed, SubscriptionWanted, asked_state
+from drivetrain.runtime.control_requests import Subscribed, SubscriptionRequest, asked_state
 from drivetrain.runtime.find_application import directory_of
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.subscription_check import producer_of, require_in_force
@@ -51,7 +51,7 @@ _ASK_S: Final = 0.4
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitOptions:
     """How an application waits for others: `tell` gets notices, `is_given_up` is true if it must stop."""
 
     tell: Callable[[str], None]
@@ -59,7 +59,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _GrantedSubscription:
     """A subscription that is in force, and who keeps its channel."""
 
     producer: RunDirectory
@@ -73,7 +73,12 @@ def outside_sources(graph: Graph) -> dict[str, ApplicationStream]:
 
 
 def subscribe(
-    graph: Graph, rundir: RunDirectory, config: Config, waiting: Waiting | None, *, only: Iterable[str] = ()
+    graph: Graph,
+    rundir: RunDirectory,
+    config: Config,
+    waiting: WaitOptions | None,
+    *,
+    only: Iterable[str] = (),
 ) -> list[str]:
     """Subscribe to the streams of other applications that a graph reads (`only` for these sources, if given).
 
@@ -126,10 +131,10 @@ def end_subscriptions(graph: Graph, rundir: RunDirectory, ids: Iterable[str] | N
 
 
 def _subscribed(
-    id: str, source: ApplicationStream, rundir: RunDirectory, config: Config, waiting: Waiting | None
+    id: str, source: ApplicationStream, rundir: RunDirectory, config: Config, waiting: WaitOptions | None
 ) -> SubscriptionNote:
     reported, asked_s = "", -_ASK_S
-    given: _Given | str = ""
+    given: _GrantedSubscription | str = ""
     while True:
         if time.monotonic() - asked_s >= _ASK_S:
             asked_s = time.monotonic()
@@ -164,9 +169,9 @@ def _refuse_itself(id: str, producer: RunDirectory, rundir: RunDirectory) -> Non
 
 def _asked(
     id: str, source: ApplicationStream, rundir: RunDirectory, config: Config, *, in_cluster: bool
-) -> _Given | str:
+) -> _GrantedSubscription | str:
     """Ask the other application for its stream, once more; returns why it cannot keep it yet."""
-    wanted = SubscriptionWanted(rundir.app_id, id, source.stream, source.drop_after_ms, starts_over=True)
+    wanted = SubscriptionRequest(rundir.app_id, id, source.stream, source.drop_after_ms, starts_over=True)
     try:
         producer = directory_of(source.application, config)
         _refuse_itself(id, producer, rundir)
@@ -175,7 +180,7 @@ def _asked(
         if not _may_come(error, source, config):
             raise
         return str(error)
-    return given if isinstance(given, str) else _Given(producer, given)
+    return given if isinstance(given, str) else _GrantedSubscription(producer, given)
 
 
 def _withdraw(id: str, source: ApplicationStream, rundir: RunDirectory, config: Config) -> None:
@@ -196,7 +201,9 @@ def _may_come(error: UserError, source: ApplicationStream, config: Config) -> bo
         return False
 
 
-def _noted(id: str, source: ApplicationStream, rundir: RunDirectory, given: _Given) -> SubscriptionNote:
+def _noted(
+    id: str, source: ApplicationStream, rundir: RunDirectory, given: _GrantedSubscription
+) -> SubscriptionNote:
     producer, subscribed = given.producer, given.subscribed
     note = SubscriptionNote(
         producer.app_id,

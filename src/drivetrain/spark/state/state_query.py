@@ -44,7 +44,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.state_pictures import Pictures
 from drivetrain.spark.session.offset_log import committed
 from drivetrain.spark.state.aggregate_state import aggregate_values, on_our_scale
-from drivetrain.spark.state.kept_times import clock_at, kept_times
+from drivetrain.spark.state.available_times import clock_at, kept_times
 from drivetrain.spark.state.keyed_state import keyed_values
 from drivetrain.spark.state.state_description import noted_operator
 
@@ -60,7 +60,7 @@ _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True)
-class KeptState:
+class StateEntry:
     """One state: its key (several columns: a tuple), its value, and its window [start, end) in ms if any."""
 
     key: Any
@@ -103,7 +103,7 @@ class States:
         windows = {state.window: state.value for state in found if state.window is not None}
         return windows if windows else next((state.value for state in found), None)
 
-    def items(self, at: Moment | None = None) -> list[KeptState]:
+    def items(self, at: Moment | None = None) -> list[StateEntry]:
         """All states, now or as of an application time, ordered by window and key; raises the errors of
         `get`."""
         return sorted(self._found(at), key=lambda s: (s.window or EVER, str(s.key)))
@@ -147,7 +147,7 @@ class States:
     def _checkpoint(self) -> Path:
         return self._fragment / "checkpoint"
 
-    def _found(self, at: Moment | None, *keys: Any) -> list[KeptState]:
+    def _found(self, at: Moment | None, *keys: Any) -> list[StateEntry]:
         if at is None:
             return self._newest(None, *keys)
         at_ms = self.checkpoint_ms() if at == CHECKPOINT else _moment(at)
@@ -178,7 +178,7 @@ class States:
             is_there = place is not None and place.is_dir()
             yield States(place, self.processor, self._spark) if place is not None and is_there else None
 
-    def _newest(self, at_ms: int | None, *keys: Any) -> list[KeptState]:
+    def _newest(self, at_ms: int | None, *keys: Any) -> list[StateEntry]:
         """The states from the newest committed batch."""
         error: Exception | None = None
         for _ in range(_ATTEMPTS):
@@ -198,7 +198,7 @@ class States:
             remedy="try again; if this error continues, the checkpoint is damaged",
         ) from error
 
-    def _read(self, batch: int, at_ms: int | None, *keys: Any) -> list[KeptState]:
+    def _read(self, batch: int, at_ms: int | None, *keys: Any) -> list[StateEntry]:
         operation = self.operation
         if isinstance(operation, Process) and operation.persistent is not None:
             return list(self._of_task(operation, batch, at_ms, *keys))
@@ -208,7 +208,7 @@ class States:
             found = self._of_fold(operation, batch)
         elif isinstance(operation, Aggregate):
             found = (
-                KeptState(_bare(canonical_key(key)), value, window)
+                StateEntry(_bare(canonical_key(key)), value, window)
                 for key, window, value in aggregate_values(operation, self._rows(batch), self.processor)
             )
         else:
@@ -232,23 +232,23 @@ class States:
             df = df.where(f"bucket = {bucket}")
         return {row["bucket"]: bytes(row["blob"]) for row in df.collect()}
 
-    def _of_fold(self, operation: Fold, batch: int) -> Iterator[KeptState]:
+    def _of_fold(self, operation: Fold, batch: int) -> Iterator[StateEntry]:
         for blob in self._blobs(batch).values():
             groups: Mapping[tuple[Any, int, int], Any] = pickle.loads(blob)  # noqa: S301 - from our own state
             for (key, start, end), state in groups.items():
                 window = None if operation.window.kind == "global" else (start // 1000, -(-end // 1000))
-                yield KeptState(_bare(key), operation.monoid.result(state), window)
+                yield StateEntry(_bare(key), operation.monoid.result(state), window)
 
-    def _of_keyed(self, declared: KeyedDeclaration, batch: int, *keys: Any) -> Iterator[KeptState]:
+    def _of_keyed(self, declared: KeyedDeclaration, batch: int, *keys: Any) -> Iterator[StateEntry]:
         only = encoded_key(keys[0]) if keys else None
         clock_ms = clock_at(self._fragment, batch)
         for saved in self._blobs(batch, None if only is None else bucket_of(only)).values():
             for key, value in keyed_values(declared, saved, clock_ms, only):
-                yield KeptState(key, value)
+                yield StateEntry(key, value)
 
     # -- persistent Tasks --------------------------------------------------------------------------
 
-    def _of_task(self, operation: Process, batch: int, at_ms: int | None, *keys: Any) -> Iterator[KeptState]:
+    def _of_task(self, operation: Process, batch: int, at_ms: int | None, *keys: Any) -> Iterator[StateEntry]:
         from drivetrain.spark.compile.persistent_rules import rules_of
 
         rules = rules_of(operation)
@@ -271,7 +271,7 @@ class States:
                 since = Pictures(self._fragment, number).between(at_ms, until_ms)
                 found = states.as_of([*since, *(p for p in due if p.at_ms > at_ms)], wanted)
             for (span, key), state in found.items():
-                yield KeptState(decoded_key(key), rules.monoid.result(state), None if span == EVER else span)
+                yield StateEntry(decoded_key(key), rules.monoid.result(state), None if span == EVER else span)
         if at_ms is not None:
             # Batches that were committed meanwhile may have let the next one delete pictures that were read.
             self._require(at_ms, kept_times(self._fragment, operation, committed(self._checkpoint)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drivetrain.actor.path import ANY_INCARNATION, Address
 from drivetrain.actor.remote.auth import NONCE_BYTES
-from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, DialerHandshake, Self
+from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, DialerHandshake, LocalIdentity
 from drivetrain.actor.remote.keys import Keys, SharedSecrets
 from drivetrain.actor.remote.remote_errors import HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.wire import Challenge, Hello, Proof, Refusal, Welcome, decode, encode
@@ -27,11 +27,13 @@ def dialer(
     *, secret: Known = SECRET, session: int = 0, target: Address = ACCEPTOR, limit: int = 1000
 ) -> DialerHandshake:
     place = Address(target.system, target.host, target.port, ANY_INCARNATION)
-    return DialerHandshake(Self(DIALER, keys(secret), limit), place, session, b"d" * NONCE_BYTES)
+    return DialerHandshake(LocalIdentity(DIALER, keys(secret), limit), place, session, b"d" * NONCE_BYTES)
 
 
 def acceptor(*, secret: Known = SECRET, session: int = 0, limit: int = 2000) -> AcceptorHandshake:
-    return AcceptorHandshake(Self(ACCEPTOR, keys(secret), limit), lambda _: session, b"a" * NONCE_BYTES)
+    return AcceptorHandshake(
+        LocalIdentity(ACCEPTOR, keys(secret), limit), lambda _: session, b"a" * NONCE_BYTES
+    )
 
 
 def keys(secret: Known) -> Keys | None:
@@ -93,7 +95,7 @@ def test_the_seals_open_the_other_sides_frames_and_nothing_else() -> None:
     sealed = ours.seal.close(b"a frame")
     assert bytes(theirs.opener.open(sealed)) == b"a frame"
     again, _ = shake(
-        dialer(), AcceptorHandshake(Self(ACCEPTOR, keys(SECRET), 1), lambda _: 0, b"b" * NONCE_BYTES)
+        dialer(), AcceptorHandshake(LocalIdentity(ACCEPTOR, keys(SECRET), 1), lambda _: 0, b"b" * NONCE_BYTES)
     )
     assert again.seal is not None
     for wrong in (

@@ -22,8 +22,8 @@ from drivetrain.actor.remote.wire import (
     Goodbye,
     Heartbeat,
     Item,
-    System,
     SystemAck,
+    SystemMessage,
     decode,
     describe,
     encode,
@@ -151,7 +151,7 @@ def test_frames_that_come_late_or_twice_are_dropped() -> None:
 def test_nothing_comes_after_a_terminated_that_was_sent_before_it() -> None:
     made = session()
     item: Item = ("/user/a#7", None, "t", b"")  # type: ignore[assignment]
-    assert made.accept(System(3, 1, item)) == [item]
+    assert made.accept(SystemMessage(3, 1, item)) == [item]
     assert made.accept(Batch(2, [item])) == []
 
 
@@ -177,7 +177,7 @@ def test_a_new_session_renumbers_unacknowledged_system_messages_densely() -> Non
     put(made, "d", system=True)
     made.begin(agreement(YOU, 2))
     assert [frame.position for frame in made.again()] == [1, 2]
-    assert [frame.position for frame in made.outbox.frames() if isinstance(frame, System)] == [3]
+    assert [frame.position for frame in made.outbox.frames() if isinstance(frame, SystemMessage)] == [3]
 
 
 def test_messages_for_another_incarnation_are_given_back_when_a_session_begins() -> None:

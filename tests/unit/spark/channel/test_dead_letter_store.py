@@ -20,11 +20,11 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.dead_letter_pages import LetterPage, newest_of, page_of
-from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
+from drivetrain.runtime.dead_letter_store import DeadLetterStore, RetentionLimits
 from drivetrain.runtime.durable_file import DurableFile
 
 DAY_MS = 86_400_000
-ALL = Keep(1 << 40, 1_000 * DAY_MS)
+ALL = RetentionLimits(1 << 40, 1_000 * DAY_MS)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def _few_make_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FAN", 4)
 
 
-def opened(directory: Path, keep: Keep | None = ALL) -> DeadLetterStore:
+def opened(directory: Path, keep: RetentionLimits | None = ALL) -> DeadLetterStore:
     return DeadLetterStore(ChannelStore(str(directory), fragment="f", durable=False), keep)
 
 
@@ -93,7 +93,7 @@ def test_pages_join_to_all_messages_while_they_are_rolled_dropped_and_added(tmp_
         for number in (0, 1):  # each fragment's own order, newest first
             mine = [int(text.split("-")[1]) for text in seen if text.startswith(f"{number}-")]
             assert mine == sorted(mine, reverse=True)
-    dropping = DeadLetterStore(stores[0].channel, Keep(1, 1_000 * DAY_MS))
+    dropping = DeadLetterStore(stores[0].channel, RetentionLimits(1, 1_000 * DAY_MS))
     seen, number = [], 100
     for page in pages(stores, 4):
         seen += [letter["message"] for letter in page.letters]
@@ -118,7 +118,7 @@ def test_long_messages_and_errors_are_cut_where_they_are_read(tmp_path: Path) ->
 
 
 def test_the_oldest_are_dropped_when_there_is_too_much_and_counted(tmp_path: Path) -> None:
-    store = opened(tmp_path, Keep(60_000, DAY_MS))
+    store = opened(tmp_path, RetentionLimits(60_000, DAY_MS))
     for batch in range(100):
         append(store, batch, f"{batch}", error=os.urandom(1_000).hex())
         store.tidy()
@@ -130,7 +130,7 @@ def test_the_oldest_are_dropped_when_there_is_too_much_and_counted(tmp_path: Pat
 
 
 def test_what_is_too_old_is_dropped_but_for_the_newest_batch(tmp_path: Path) -> None:
-    store = opened(tmp_path, Keep(1 << 30, DAY_MS))
+    store = opened(tmp_path, RetentionLimits(1 << 30, DAY_MS))
     for batch in range(10):
         append(store, batch, str(batch))
         if batch < 7:
@@ -143,7 +143,7 @@ def test_what_is_too_old_is_dropped_but_for_the_newest_batch(tmp_path: Path) -> 
     assert store.dropped.messages == 7
     for path in (tmp_path / "log").iterdir():
         os.utime(path, (1_000_000_000, 1_000_000_000))
-    again = opened(tmp_path, Keep(1 << 30, DAY_MS))
+    again = opened(tmp_path, RetentionLimits(1 << 30, DAY_MS))
     again.tidy()
     assert read(again) == ["9"]
     assert again.dropped.messages == 9
@@ -183,7 +183,7 @@ def test_wherever_a_process_dies_each_message_is_kept_once_or_counted(tmp_path: 
     step, died = 0, True
     while died:
         directory = tmp_path / str(step)
-        keep = Keep(9_000, DAY_MS)
+        keep = RetentionLimits(9_000, DAY_MS)
         died, batch, left = False, 0, [step]
         while batch < 22:
             store = opened(directory, keep)

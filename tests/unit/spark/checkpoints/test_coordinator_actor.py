@@ -29,7 +29,7 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
-    WantCheckpoint,
+    RequestCheckpoint,
 )
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
@@ -94,7 +94,7 @@ class Application:
 
     def want(self, timeout_ms: int = 20_000) -> CheckpointMade:
         return self.thread.ask(
-            self.actor, WantCheckpoint(timeout_ms), CheckpointMade, timeout_ms=timeout_ms + 10_000
+            self.actor, RequestCheckpoint(timeout_ms), CheckpointMade, timeout_ms=timeout_ms + 10_000
         )
 
 
@@ -228,7 +228,7 @@ def test_after_the_end_nothing_is_persisted_any_more(tmp_path: Path, monkeypatch
         written.append(transaction)
 
     monkeypatch.setattr(app.files, "persist", slowly)
-    thread.begin(app.actor, WantCheckpoint(20_000), CheckpointMade)
+    thread.begin(app.actor, RequestCheckpoint(20_000), CheckpointMade)
     assert begun.wait(20)
     threading.Timer(0.3, go_on.set).start()  # the run ends while the disk is slow
     thread.close()

@@ -15,7 +15,7 @@ from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.spark.batch.query_figures import Blocked, QueryFigures
+from drivetrain.spark.batch.query_figures import BlockedTime, QueryFigures
 from drivetrain.spark.checkpoints.participants import CheckpointBook
 from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.restoring import is_lost, restore_lost
@@ -93,7 +93,7 @@ def participation(
         branches=SimpleNamespace(nodes=[]),
         trunk=trunk,
         readers={},
-        figures=QueryFigures(1, Blocked),
+        figures=QueryFigures(1, BlockedTime),
     )
     files = CheckpointFiles(rundir.home)
     return Participation(query, CheckpointBook(), files, {}, transactional=transactional)

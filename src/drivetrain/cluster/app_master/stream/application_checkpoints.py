@@ -51,8 +51,8 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
-    FragmentsOfCheckpoints,
-    WantCheckpoint,
+    RequestCheckpoint,
+    SetParticipants,
 )
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -131,7 +131,7 @@ class ApplicationCheckpoints:
     def changed(self, participants: Mapping[str, bool]) -> None:
         """These fragments take part from now on; the values are whether each has a source."""
         self._has_sources = [id for id, has_source in participants.items() if has_source]
-        self._actor.tell(FragmentsOfCheckpoints(frozenset(participants)))
+        self._actor.tell(SetParticipants(frozenset(participants)))
 
     def answered(self, message: CheckpointAnswered) -> None:
         """A fragment has answered."""
@@ -168,7 +168,9 @@ class ApplicationCheckpoints:
         if not self._is_all_published and not self._is_last_wanted:
             self._is_last_wanted = True
             self._context.pipe_to_self(
-                self._actor.ask(WantCheckpoint(_LAST_MS), CheckpointMade, timeout_ms=_LAST_MS + _ANSWER_MS),
+                self._actor.ask(
+                    RequestCheckpoint(_LAST_MS), CheckpointMade, timeout_ms=_LAST_MS + _ANSWER_MS
+                ),
                 lambda made: RunAction(functools.partial(self._made_last, made.record, then)),
                 lambda _: RunAction(functools.partial(self._ask_later, then)),
             )
@@ -187,7 +189,7 @@ class ApplicationCheckpoints:
     def save(self, message: MakeSavepoint, asker: ActorRef) -> None:
         """Make a savepoint; the asker gets `SavepointMade` when it is complete or has failed."""
         loop, ask = asyncio.get_running_loop(), self._actor.ask
-        want, timeout_ms = WantCheckpoint(message.timeout_ms), message.timeout_ms + _ANSWER_MS
+        want, timeout_ms = RequestCheckpoint(message.timeout_ms), message.timeout_ms + _ANSWER_MS
 
         def make() -> CheckpointRecord:
             asked = asyncio.run_coroutine_threadsafe(ask(want, CheckpointMade, timeout_ms=timeout_ms), loop)

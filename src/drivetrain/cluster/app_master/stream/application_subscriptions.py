@@ -3,10 +3,10 @@
 Problem: readers ask by files, and may be away when they are answered; a change may be refused because another
 one is under way; and this process may die at any moment.
 
-Design: with each beat the requests are read, and `core.change.subscription_requests` decides. A subscription
-is a change of the graph like any other: one executor makes the version, and all that run its fragment compile
-it. This process asks for that as a client does, and gets the answer of one. The reader needs no answer: it
-finds its subscription in the version in force.
+Design: with each beat the requests are read, and `core.change.subscription_request_queue` decides. A
+subscription is a change of the graph like any other: one executor makes the version, and all that run its
+fragment compile it. This process asks for that as a client does, and gets the answer of one. The reader needs
+no answer: it finds its subscription in the version in force.
 
 What if we die here: the next application master reads the same requests, and finds what is fulfilled.
 
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.cluster.app_master.blocking_work import in_thread
 from drivetrain.cluster.messages.changing import ChangeGraph, ChangeStatus, GraphEdit
 from drivetrain.cluster.messages.following import ErrorView
-from drivetrain.core.change import subscription_requests as desk
+from drivetrain.core.change import subscription_request_queue as desk
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import ChangeUnderwayError
 from drivetrain.errors import DiskFullError, UnavailableError, UserError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.core.change.subscription_requests import RequestsRead, WantedSubscription
+from drivetrain.core.change.subscription_request_queue import RequestsRead, WantedSubscription
 from drivetrain.runtime.subscription_requests import SubscriptionRequests
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ from drivetrain.core.job.history import History, HistoryKeeper
 from drivetrain.core.job.job import Job
 from drivetrain.core.job.job_status import moment_of
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
+from drivetrain.runtime.clock_actor import ClockReply, WaitForClock
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
 
@@ -208,7 +208,7 @@ class StreamAppMaster(ApplicationMaster):
                 if loaded.running.clock.take(effect):
                     self.report()
                 self.changed()
-            case WaitClock():
+            case WaitForClock():
                 self._wait_clock()
             case GetThreads():
                 ask_for_stacks(self, message)
@@ -254,7 +254,7 @@ class StreamAppMaster(ApplicationMaster):
         if self._loaded is not None:
             self._loaded.running.clock.forward()
         elif self.context.sender is not None:
-            self.context.reply(ClockSeen(self.clock(), is_reached=False))  # the client asks again
+            self.context.reply(ClockReply(self.clock(), is_reached=False))  # the client asks again
 
     def _relay(self, fragment: str, message: Message) -> None:
         if self._loaded is not None:

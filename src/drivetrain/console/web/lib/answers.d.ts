@@ -1,6 +1,6 @@
 // The console's answers as types. Written by scripts/console_types.py; do not edit.
 
-export interface ApplicationLine {
+export interface ApplicationSummary {
   app_id: string;
   name: string;
   state: string;
@@ -16,13 +16,13 @@ export interface ApplicationLine {
 }
 
 export interface ApplicationPage {
-  applications: ApplicationLine[];
+  applications: ApplicationSummary[];
   next: string | null;
 }
 
 export interface ApplicationSnapshot {
   now_ms: number;
-  application: ApplicationLine;
+  application: ApplicationSummary;
   app_master: string | null;
   diagnosis: Diagnosis;
   job: Job | null;
@@ -528,7 +528,7 @@ export interface StatefulProcessors {
   processors: string[];
 }
 
-export interface KeptState {
+export interface StateEntry {
   key: string;
   value: string;
   start_ms: number | null;
@@ -536,12 +536,12 @@ export interface KeptState {
   is_cut: boolean;
 }
 
-export interface KeptStates {
+export interface StateEntries {
   processor: string;
   at_ms: number | null;
   clock_ms: number | null;
   count: number;
-  states: KeptState[];
+  states: StateEntry[];
   first_ms: number | null;
   last_ms: number | null;
   step_ms: number | null;

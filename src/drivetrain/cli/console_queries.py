@@ -22,7 +22,7 @@ from drivetrain.runtime.late_samples import LateMessage, Position
 from drivetrain.terminal import Console, Table
 
 if TYPE_CHECKING:
-    from drivetrain.console.answers.states import KeptState, KeptStates
+    from drivetrain.console.answers.states import StateEntries, StateEntry
 
 _PAGE: Final = 200
 _MOST_STATES: Final = 1_000
@@ -38,24 +38,26 @@ def is_through_console(config: Config, state_dir: str | None) -> bool:
 
 def read_states(
     config: Config, app: str, processor: str, key: str | None, at: str | None, limit: int
-) -> KeptStates:
+) -> StateEntries:
     """The states of a processor; raises the console's refusal."""
     from drivetrain.cluster.client.console_connection import ConsoleConnection
-    from drivetrain.console.answers.states import KeptStates
+    from drivetrain.console.answers.states import StateEntries
 
     query = {"limit": str(min(limit, _MOST_STATES))}
     query |= {name: value for name, value in (("key", key), ("at", at)) if value is not None}
-    return ConsoleConnection(config).get(f"{_of(app)}/states/{quote(processor, safe='')}", query, KeptStates)
+    return ConsoleConnection(config).get(
+        f"{_of(app)}/states/{quote(processor, safe='')}", query, StateEntries
+    )
 
 
-def states_as_data(states: KeptStates) -> dict[str, Any]:
+def states_as_data(states: StateEntries) -> dict[str, Any]:
     """The states for `--json`, as without a console."""
     at = None if states.at_ms is None else moment_text(states.at_ms)
     listed = [_state_as_data(one) for one in states.states]
     return {"processor": states.processor, "clock_ms": states.clock_ms, "at": at, "states": listed}
 
 
-def _state_as_data(one: KeptState) -> dict[str, Any]:
+def _state_as_data(one: StateEntry) -> dict[str, Any]:
     window = {} if one.start_ms is None else {"window": {"start_ms": one.start_ms, "end_ms": one.end_ms}}
     return {"key": _value(one.key), **window, "value": _value(one.value)}
 
@@ -68,7 +70,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def show_states(states: KeptStates, console: Console) -> None:
+def show_states(states: StateEntries, console: Console) -> None:
     """Print states as a table, with the application time that they belong to."""
     table = Table()
     is_windowed = any(one.start_ms is not None for one in states.states)

@@ -18,7 +18,7 @@ from drivetrain.actor.path import ActorPath, Address
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class InboundMessage:
     """A message of `peer` for `target`, here; `sender` is where an answer goes, perhaps to a third system."""
 
     peer: Address
@@ -27,5 +27,5 @@ class Arrival:
     message: Message
 
 
-Guard: TypeAlias = Callable[[Arrival], str | None]
+Guard: TypeAlias = Callable[[InboundMessage], str | None]
 """Returns the reason to refuse a message; None to accept it."""

@@ -29,7 +29,7 @@ def printable(text: str, longest: int = LONGEST) -> str:
     return "".join(character if character.isprintable() else "?" for character in cut)
 
 
-class Complaints:
+class PeerWarnings:
     """Writes one kind of warning to `log`; `now_s` is a clock that does not go back."""
 
     def __init__(self, log: logging.Logger, now_s: Callable[[], float]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ApplicationReport:
     """An application, its cluster, and what is wrong with both."""
 
     view: ApplicationView
@@ -31,7 +31,7 @@ class Seen:
     findings: tuple[Finding, ...]
 
 
-def look_at(client: BlockingClient, app: str) -> Seen:
+def look_at(client: BlockingClient, app: str) -> ApplicationReport:
     """Ask for everything; raises what `Client.status` raises."""
     from drivetrain.cluster.client.cluster_situation import situation_of
 
@@ -39,7 +39,7 @@ def look_at(client: BlockingClient, app: str) -> Seen:
     workers = client.workers()
     history, masters = client.history(view), client.masters()
     situation = situation_of(view, status, workers, masters, history)
-    return Seen(view, status, workers, situation, diagnose(situation))
+    return ApplicationReport(view, status, workers, situation, diagnose(situation))
 
 
 def without_leader(client: BlockingClient, app: str) -> Situation:

@@ -25,7 +25,7 @@ class Trial(StrEnum):
 
 
 @dataclass(frozen=True)
-class KnownVersion:
+class VersionSummary:
     """A version that is kept, what differs from the one before, and its outcome."""
 
     record: GraphVersion
@@ -80,7 +80,7 @@ class KnownVersion:
 
 def known_versions(
     versions: GraphVersions, in_force: int, *, is_running: Callable[[], bool]
-) -> list[KnownVersion]:
+) -> list[VersionSummary]:
     """The versions that are kept, the oldest first; `in_force` is the number of the one that is.
 
     `is_running` returns whether the application runs now: then a trial continues. Raises InputError for
@@ -103,8 +103,8 @@ def known_among(
     *,
     is_running: Callable[[], bool],
     stages: Callable[[int], tuple[ChangeStage, ...]] = lambda _: (),
-) -> list[KnownVersion]:
-    """Like `known_versions`, for versions by number, in growing order, with the outcomes of their changes.
+) -> list[VersionSummary]:
+    """Like `version_history`, for versions by number, in growing order, with the outcomes of their changes.
 
     `stages` is the history of the change to a version.
     """
@@ -117,5 +117,5 @@ def known_among(
             trial = Trial.UNDER_WAY if is_under_way else Trial.INTERRUPTED
         found = None if before is None else difference(before, record, options=_options(record))
         reached = stages(number)
-        known.append(KnownVersion(record, found, ending, number == in_force, trial, reached))
+        known.append(VersionSummary(record, found, ending, number == in_force, trial, reached))
     return known

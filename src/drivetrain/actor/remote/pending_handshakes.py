@@ -24,9 +24,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from drivetrain.actor.remote.complaints import Complaints
 from drivetrain.actor.remote.handshake import Agreement, Handshake
 from drivetrain.actor.remote.link import Link
+from drivetrain.actor.remote.peer_warnings import PeerWarnings
 from drivetrain.actor.remote.remote_errors import ConnectError, HandshakeError
 from drivetrain.actor.remote.transport import Connection, Transport
 from drivetrain.actor.remote.wire import AnyFrame
@@ -55,7 +55,7 @@ class UnprovenConnections:
         self._unknown: Final[dict[Link, asyncio.TimerHandle]] = {}
         self._known: Final[dict[Link, asyncio.TimerHandle]] = {}
         self._known_hosts: Final[dict[str, None]] = {}
-        self._refused: Final = Complaints(log, loop.time)
+        self._refused: Final = PeerWarnings(log, loop.time)
 
     def __len__(self) -> int:
         return len(self._unknown) + len(self._known)

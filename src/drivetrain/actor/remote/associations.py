@@ -27,7 +27,7 @@ MOST_PLACES: Final = 4096
 _MOST_ADDRESSES: Final = 4096
 
 
-class Places:
+class Associations:
     """Associations by place; `make` creates one."""
 
     def __init__(self, make: Callable[[Address], Association]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drivetrain.actor.system_views import KernelView
 
 
-class Witness(Actor):
+class TerminationWatcher(Actor):
     """Sets `future` to the `Terminated` of `actor`."""
 
     __slots__ = ("_actor", "_future")
@@ -53,7 +53,7 @@ class Witness(Actor):
 async def wait_stopped(system: KernelView, actor: ActorRef, timeout_ms: int | None) -> Terminated:
     """Wait, outside of any actor, until `actor` has terminated; see `ActorSystem.wait_stopped`."""
     future: asyncio.Future[Terminated] = system.loop.create_future()
-    witness = system.spawn_kernel(lambda: Witness(actor, future))
+    witness = system.spawn_kernel(lambda: TerminationWatcher(actor, future))
     try:
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
             return await future

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.cli.as_data import print_json
 from drivetrain.cli.cluster_access import connected_by
 from drivetrain.cli.comparison import in_force_of
+from drivetrain.cli.json_output import print_json
 from drivetrain.config import Config
 from drivetrain.config.catalog import run
 from drivetrain.core.job.changeable_keys import CHANGEABLE, require_changeable

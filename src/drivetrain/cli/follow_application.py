@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.cli.cluster_progress import StatusEvents
-from drivetrain.cli.run_view import LineView, LiveView, RunView, Words
+from drivetrain.cli.run_view import LineView, LiveView, RunView, ViewTexts
 from drivetrain.cli.stop import StopSignals
 from drivetrain.core.job.run_progress import NoticeGiven
 from drivetrain.terminal import Console
@@ -22,7 +22,7 @@ from drivetrain.terminal import Console
 if TYPE_CHECKING:
     from drivetrain.cluster.client import BlockingClient, ReportEnd
 
-_WORDS: Final = Words(
+_WORDS: Final = ViewTexts(
     starting="waiting for the first executor …",
     hint="Ctrl-C detaches",
     stopping="detaching; the application keeps running",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from drivetrain.cli.arguments import duration_ms
-from drivetrain.cli.as_data import print_json
-from drivetrain.cli.changing import Manner, ask, require_cancelled
+from drivetrain.cli.changing import ChangeCommandOptions, ask, require_cancelled
+from drivetrain.cli.json_output import print_json
 from drivetrain.errors import UnavailableError
 from drivetrain.terminal import print_line
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
 
-def cancelled_history(rundir: RunDirectory, manner: Manner) -> bool:
+def cancelled_history(rundir: RunDirectory, manner: ChangeCommandOptions) -> bool:
     """Cancel the change whose former messages are being read; whether there was one.
 
     Raises UserError when it came into force nevertheless, and UnavailableError when it is not cancelled in

@@ -44,7 +44,7 @@ _HEADERS: Final = {
 }
 
 
-class Front:
+class ConsoleMiddleware:
     """The layer around `app`; `hosts` are further names of this machine,"""
 
     def __init__(self, app: ASGIApp, access: Access, hosts: frozenset[str], prefix: str) -> None:

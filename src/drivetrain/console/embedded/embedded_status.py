@@ -43,7 +43,7 @@ _STATES: Final = {
 
 
 @dataclass(frozen=True)
-class Look:
+class EmbeddedStatus:
     """An application as it was at one look; `last` is the end of its last run, if it does not run."""
 
     rundir: RunDirectory
@@ -64,7 +64,7 @@ class Look:
         """When it has ended, if that is known."""
         return None if self.last is None else self.last.status.now_ms
 
-    def in_epoch(self, epoch: int) -> Look:
+    def in_epoch(self, epoch: int) -> EmbeddedStatus:
         """The same, as the status of the run of this number."""
         if self.status is None:
             return self
@@ -97,7 +97,7 @@ class Look:
         )
 
 
-def look_at(directory: Path, writers: Writers) -> Look:
+def look_at(directory: Path, writers: Writers) -> EmbeddedStatus:
     """Look at the application whose state is in `directory`; a state that cannot be read is its failure."""
     began_ms = int(directory.stat().st_mtime * 1000)
     try:
@@ -108,33 +108,35 @@ def look_at(directory: Path, writers: Writers) -> Look:
     except (DrivetrainError, KeyError, TypeError) as error:
         shown = RunDirectory(str(directory.parent), directory.name.rpartition("-")[0], {}, writers)
         shown.app_id, shown.path = directory.name, directory.resolve()
-        return Look(shown, ApplicationState.FAILED, began_ms, why=f"its state cannot be read: {error}")
+        return EmbeddedStatus(
+            shown, ApplicationState.FAILED, began_ms, why=f"its state cannot be read: {error}"
+        )
     try:
         answer = ask(rundir, ControlRequest("status"), ANSWER_S)
     except NotRunningError:
         return _ended(rundir, began_ms, has_finished=notes.get("finished") is not None)
     except DrivetrainError as error:  # too busy, or of another version
-        return Look(rundir, ApplicationState.ACTIVE, began_ms, why=error.what)
+        return EmbeddedStatus(rundir, ApplicationState.ACTIVE, began_ms, why=error.what)
     status = answer.status
     assert status is not None, "a run that does not say how it is"
     version = 0 if answer.state is None else answer.state.version
-    return Look(rundir, ApplicationState.ACTIVE, status.started_ms, status, version=version)
+    return EmbeddedStatus(rundir, ApplicationState.ACTIVE, status.started_ms, status, version=version)
 
 
-def _ended(rundir: RunDirectory, began_ms: int, *, has_finished: bool) -> Look:
+def _ended(rundir: RunDirectory, began_ms: int, *, has_finished: bool) -> EmbeddedStatus:
     try:
         last = read_last_run(rundir.path)
     except DrivetrainError as error:
-        return Look(rundir, ApplicationState.FAILED, began_ms, why=str(error))
+        return EmbeddedStatus(rundir, ApplicationState.FAILED, began_ms, why=str(error))
     if last is None:
         if has_finished:
-            return Look(rundir, ApplicationState.SUCCEEDED, began_ms)
-        return Look(rundir, ApplicationState.KILLED, began_ms, why=_KILLED)
+            return EmbeddedStatus(rundir, ApplicationState.SUCCEEDED, began_ms)
+        return EmbeddedStatus(rundir, ApplicationState.KILLED, began_ms, why=_KILLED)
     status = last.status
     state = _STATES.get(status.state, ApplicationState.KILLED)
     ended_by = status.error
     why = _STOPPED if state is ApplicationState.KILLED else None if ended_by is None else ended_by.what
-    return Look(rundir, state, status.started_ms, status, last, last.version, why)
+    return EmbeddedStatus(rundir, state, status.started_ms, status, last, last.version, why)
 
 
 def _not_its_own(directory: Path, rundir: RunDirectory) -> UnavailableError:

@@ -11,12 +11,12 @@ import pytest
 from drivetrain.actor import ActorSystem
 from drivetrain.actor.path import Address
 from drivetrain.actor.remote import Connection, ConnectionEvents, RemoteSettings, TcpTransport, attach_remote
-from drivetrain.actor.remote.complaints import LONGEST, MOST_LINES, PERIOD_S, Complaints, printable
-from drivetrain.actor.remote.handshake import AcceptorHandshake, Self
-from drivetrain.actor.remote.places import MOST_PLACES, Places
+from drivetrain.actor.remote.associations import MOST_PLACES, Associations
+from drivetrain.actor.remote.handshake import AcceptorHandshake, LocalIdentity
+from drivetrain.actor.remote.peer_warnings import LONGEST, MOST_LINES, PERIOD_S, PeerWarnings, printable
+from drivetrain.actor.remote.pending_handshakes import UnprovenConnections
 from drivetrain.actor.remote.remote import Remote
 from drivetrain.actor.remote.transport import Frame
-from drivetrain.actor.remote.unproven_connections import UnprovenConnections
 from drivetrain.actor.remote.wire import PROTOCOL_VERSION, Hello, encode
 
 ME = Address("me", "h", 7, 1)
@@ -47,7 +47,9 @@ class Line:
 
 def connect(strangers: UnprovenConnections, host: str, number: int = 0) -> Line:
     line = Line(f"{host}:{number}")
-    line.owner = strangers.accept(line, AcceptorHandshake(Self(ME, None, 1000), lambda _: 0, bytes(32)))
+    line.owner = strangers.accept(
+        line, AcceptorHandshake(LocalIdentity(ME, None, 1000), lambda _: 0, bytes(32))
+    )
     return line
 
 
@@ -96,7 +98,7 @@ def test_what_is_not_printable_never_reaches_the_log() -> None:
 
 def test_lines_about_strangers_are_few_and_the_others_counted(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 1000.0
-    complaints = Complaints(logging.getLogger("test.complaints"), lambda: now_s)
+    complaints = PeerWarnings(logging.getLogger("test.complaints"), lambda: now_s)
     with caplog.at_level(logging.WARNING):
         for number in range(100_000):
             complaints.warn(f"line {number}\n")
@@ -120,7 +122,7 @@ class Unused:
 
 
 def test_places_that_peers_name_are_bounded_and_those_in_use_stay() -> None:
-    places = Places(Unused)  # type: ignore[arg-type]
+    places = Associations(Unused)  # type: ignore[arg-type]
     used = places.find(Address("used", "h", 1, 5))
     used.is_needed = True  # type: ignore[attr-defined]
     for number in range(3 * MOST_PLACES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain.core.change.graph_version import SubscriptionRecord
-from drivetrain.core.change.subscription_requests import (
+from drivetrain.core.change.subscription_request_queue import (
     PATIENCE,
     ChangeApplied,
     ChangeRefused,
