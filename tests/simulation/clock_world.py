@@ -327,7 +327,7 @@ class Attempt:
             for n, partition in enumerate(world.partitions)
             if any(id in messages for id, _ in partition)
         }
-        self.source.saw(newest, world.simulation.now_ms, world.simulation.now_ms)
+        self.source.observe(newest, world.simulation.now_ms, world.simulation.now_ms)
         self.source.check()
         is_end = all(t == len(p) for t, p in zip(taken, world.partitions, strict=True))
         return FINAL_CLOCK_MS if is_end else self.source.clock_ms

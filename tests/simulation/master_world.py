@@ -301,11 +301,11 @@ class World:
     async def start_master(self, node: Node) -> None:
         async def main(node: Node) -> None:
             system = await self.connect(node, "master", PORT)
-            self.master_refs[node.name], standing = await start_master(
+            self.master_refs[node.name], leadership = await start_master(
                 system, self.settings(node), node.disk, node.clock_ms
             )
-            self.standings[node.name] = standing
-            self._spy(node, standing)
+            self.standings[node.name] = leadership
+            self._spy(node, leadership)
 
         with suppress(ProcessEndedError):
             await node.start(main)
@@ -322,9 +322,9 @@ class World:
     def _spawn(self, system: ActorSystem, name: str) -> None:
         system.spawn(lambda: Worker(self, name), name)
 
-    def _spy(self, node: Node, standing: Leadership) -> None:
+    def _spy(self, node: Node, leadership: Leadership) -> None:
         """Check, at every event of its election, whether this master may lead, and which others may."""
-        election, step = standing.election, standing.election.step
+        election, step = leadership.election, leadership.election.step
         life = node.life_number
 
         def spying(event: object, now_ms: int) -> object:
@@ -440,9 +440,9 @@ class World:
     def leader(self) -> Node | None:
         """The master that may lead now."""
         for node in self.masters:
-            standing = self.standings.get(node.name)
-            is_here = node.is_alive and not node.is_frozen and standing is not None
-            if is_here and standing is not None and standing.election.leads(standing.now_ms()):
+            leadership = self.standings.get(node.name)
+            is_here = node.is_alive and not node.is_frozen and leadership is not None
+            if is_here and leadership is not None and leadership.election.leads(leadership.now_ms()):
                 return node
         return None
 

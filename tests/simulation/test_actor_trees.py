@@ -57,7 +57,7 @@ class Ledger:
         if not holds:
             self.violations.append(what)
 
-    def saw(self, sender: ActorRef | None, receiver: ActorRef, number: int) -> None:
+    def observe(self, sender: ActorRef | None, receiver: ActorRef, number: int) -> None:
         """A receiver never sees an older order of a sender after a newer one."""
         key = (sender, receiver)
         last = self.seen.get(key, 0)
@@ -128,7 +128,7 @@ class Node(Actor):
                     self.ledger.told[self.context.me, actor] += 1
                 case Order(what, number, other):
                     if number and what != "stash":
-                        self.ledger.saw(self.context.sender, self.context.me, number)
+                        self.ledger.observe(self.context.sender, self.context.me, number)
                     await getattr(self, f"do_{what}")(other)
         finally:
             self.leave()

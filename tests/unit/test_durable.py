@@ -117,7 +117,7 @@ def _pictures(home: Path) -> None:
 
 
 def _batches(home: Path) -> None:
-    BatchLimit(home, {"in": 100}, RunningConfig(home, Config())).took([1.0], 10**9)
+    BatchLimit(home, {"in": 100}, RunningConfig(home, Config())).record([1.0], 10**9)
 
 
 def _snapshot(home: Path) -> None:

@@ -57,7 +57,7 @@ def deliver(system: SystemView, root: Cell, envelope: Envelope) -> None:
         system.reference(target).tell(message, sender)
 
 
-def take_back(system: SystemView, envelope: Envelope, reason: UndeliverableReason) -> None:
+def return_undelivered(system: SystemView, envelope: Envelope, reason: UndeliverableReason) -> None:
     """Make a dead letter of an unsent message; the kernel's own requests are repeated elsewhere."""
     if isinstance(envelope.message, Watch | Unwatch):
         return

@@ -217,7 +217,7 @@ class ActorSystem:
 
     def undeliverable(self, envelope: Envelope, reason: UndeliverableReason) -> None:
         """Handle a message that could not be sent."""
-        inbound.take_back(self, envelope, reason)
+        inbound.return_undelivered(self, envelope, reason)
 
     def address_terminated(self, address: Address) -> None:
         """Handle the death of another system."""

@@ -53,7 +53,7 @@ def watch(client: BlockingClient, app_id: str, interval_ms: int) -> tuple[Report
     return None, stop.exit_code
 
 
-def how_to_come_back(app_id: str) -> str:
+def reattach_hint(app_id: str) -> str:
     """The text for the user when only the watching ended."""
     return (
         f"detached: {app_id} keeps running in the cluster\n"

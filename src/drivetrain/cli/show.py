@@ -24,7 +24,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.explain import finding_line, findings_as_data
 from drivetrain.cli.figures_view import figures_of
-from drivetrain.cli.follow_application import how_to_come_back, watch
+from drivetrain.cli.follow_application import reattach_hint, watch
 from drivetrain.cli.json_output import as_data, print_json
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import run as run_keys
@@ -68,7 +68,7 @@ def show_command(
             app = client.application(app).app_id
             end, code = watch(client, app, config[run_keys.PROGRESS_INTERVAL])
             if end is None:
-                print_line(how_to_come_back(app), file=sys.stderr)
+                print_line(reattach_hint(app), file=sys.stderr)
                 raise typer.Exit(code)
         seen = look_at(client, app)
     if as_json:

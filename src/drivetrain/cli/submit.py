@@ -27,7 +27,7 @@ from drivetrain.cli.arguments import (
 from drivetrain.cli.cluster_access import ConsoleOption, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.cluster_progress import result_of
 from drivetrain.cli.failure import error_as_data
-from drivetrain.cli.follow_application import how_to_come_back, watch
+from drivetrain.cli.follow_application import reattach_hint, watch
 from drivetrain.cli.json_output import print_json
 from drivetrain.cli.run_summary import result_as_data, show_summary
 from drivetrain.cli.standard_output import standard_output_reserved
@@ -125,7 +125,7 @@ def _submit(
         print_line(f"accepted as {app_id}", file=sys.stderr, flush=True)
         end, code = watch(client, app_id, config[run_keys.PROGRESS_INTERVAL])
     if end is None:
-        print_line(how_to_come_back(app_id), file=sys.stderr)
+        print_line(reattach_hint(app_id), file=sys.stderr)
         if output is not None:
             _write(output, {"outcome": "detached", "app_id": app_id})
         return code

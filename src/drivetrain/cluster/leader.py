@@ -240,7 +240,7 @@ def _troubles(system: ActorSystem, masters: Sequence[str]) -> list[Exception]:
     remote = system.provider
     if not isinstance(remote, Remote):
         return []
-    troubles = (remote.trouble_with("master", master) for master in masters)
+    troubles = (remote.connection_error("master", master) for master in masters)
     return [trouble for trouble in troubles if trouble is not None]
 
 

@@ -50,12 +50,12 @@ class Masters:
 
     def refused(self) -> set[str]:
         """Those that have found themselves wrong."""
-        return {name for name, standing in self.standings.items() if standing.refusal is not None}
+        return {name for name, leadership in self.standings.items() if leadership.refusal is not None}
 
     def leads(self, name: str) -> bool:
         """Whether it may act as a leader now."""
-        standing = self.standings[name]
-        return standing.leads(standing.election.term)
+        leadership = self.standings[name]
+        return leadership.leads(leadership.election.term)
 
 
 @simulate(seeds=10)

@@ -112,7 +112,9 @@ class Alone:
     async def start(self) -> None:
         async def main(node: Node) -> None:
             self.system = await connect(node)
-            self.master, self.standing = await start_master(self.system, settings(), node.disk, node.clock_ms)
+            self.master, self.leadership = await start_master(
+                self.system, settings(), node.disk, node.clock_ms
+            )
 
         await self.node.start(main)
         await self.wait_leading()
@@ -199,7 +201,7 @@ async def test_uploads_are_limited_where_they_arrive(simulation: Simulation) -> 
 async def test_a_term_that_cannot_be_is_refused_and_a_fence_is_not_for_ever(simulation: Simulation) -> None:
     alone = Alone(simulation)
     await alone.start()
-    before = alone.standing.election.term
+    before = alone.leadership.election.term
     for absurd in (2**62, before + 2**33, -1):
         for message in (
             ReadDigest(absurd),
@@ -212,14 +214,14 @@ async def test_a_term_that_cannot_be_is_refused_and_a_fence_is_not_for_ever(simu
                 await alone.node.run(
                     lambda message=message: alone.master.ask(message, Message, timeout_ms=100)
                 )
-    assert alone.standing.election.term == before
+    assert alone.leadership.election.term == before
     await alone.submit(1)
     # A leader of a much later term, of which this master has not heard, once was here.
     await alone.node.run(lambda: alone.master.ask(ReadDigest(before + 1000), Digest))
     with contextlib.suppress(AskError):
         await alone.submit(2)
     await alone.wait_leading()
-    assert alone.standing.election.term > before + 1000
+    assert alone.leadership.election.term > before + 1000
     await alone.submit(3)
 
 

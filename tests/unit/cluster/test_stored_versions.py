@@ -70,7 +70,7 @@ def test_a_version_is_recorded_from_its_proposal_and_its_trial_ends_once(
     rundir: RunDirectory, tmp_path: Path
 ) -> None:
     mine = stored(tmp_path)
-    assert (mine.begin().state, mine.stands().change) == (ChangeState(1), None)
+    assert (mine.begin().state, mine.read_state().change) == (ChangeState(1), None)
     rundir.versions.propose(ID, proposal("id > 2"), b"code 2")
     mine.record(compiled())
     record = rundir.versions.version(2)
@@ -78,15 +78,15 @@ def test_a_version_is_recorded_from_its_proposal_and_its_trial_ends_once(
     assert rundir.versions.code(2) == b"code 2"
     assert not list((rundir.path / "versions").glob("proposed-*"))
     change = Change(2, 1, frozenset({"read"}))
-    assert (mine.stands().state, mine.stands().change) == (ChangeState(2), change)
-    assert mine.stands().participants == {"read": True}
+    assert (mine.read_state().state, mine.read_state().change) == (ChangeState(2), change)
+    assert mine.read_state().participants == {"read": True}
     mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "read", "it failed"))
     mine.record_outcome(RecordOutcome(change, Outcome.DONE))
     ending = rundir.versions.ending(2)
     assert ending is not None
     assert (ending.outcome, ending.to_remove) == (Outcome.ROLLED_BACK, ("out",))
     ended = ChangeState(1, Stage.IDLE, 2, 1, (), Outcome.ROLLED_BACK, "read", "it failed")
-    assert (mine.stands().state, mine.stands().change) == (ended, None)
+    assert (mine.read_state().state, mine.read_state().change) == (ended, None)
 
 
 def test_an_application_master_that_was_replaced_records_nothing(
@@ -132,18 +132,18 @@ def test_a_version_at_an_event_time_is_recorded_while_its_fragments_pause(
     assert rundir.versions.numbers() == [1]
     mine.pause(timed())
     assert file.read() == HandoverPause(ID, 2, ("read",))
-    standing = mine.record(timed())
+    leadership = mine.record(timed())
     assert file.read() is None
-    assert standing.handover == Handover(2, 1, 5_000, frozenset({"read"}))
-    assert (standing.alone, rundir.versions.version(2).at_ms) == (frozenset(), 5_000)
+    assert leadership.handover == Handover(2, 1, 5_000, frozenset({"read"}))
+    assert (leadership.alone, rundir.versions.version(2).at_ms) == (frozenset(), 5_000)
     rundir.fragment("read").mkdir(parents=True, exist_ok=True)
     noted = BatchVersions(rundir.fragment("read"))
     noted.note(4, 2, before=1)
-    assert mine.stands().handover == standing.handover
+    assert mine.read_state().handover == leadership.handover
     noted.note(5, 3)
-    assert mine.stands().alone == frozenset(), "version 3 was rolled back, and 2 has not run alone"
+    assert mine.read_state().alone == frozenset(), "version 3 was rolled back, and 2 has not run alone"
     noted.note(6, 2)
-    assert mine.stands().handover is None
+    assert mine.read_state().handover is None
 
 
 def test_an_application_master_ends_the_pause_of_the_one_before(rundir: RunDirectory, tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_a_trial_that_nobody_can_decide_ends_when_an_application_master_begins(
 ) -> None:
     rundir.versions.note(version("id > 2"), "update", b"code 2")
     (rundir.path / "versions" / "1").write_text("torn")
-    standing = stored(tmp_path).begin()
-    assert (standing.state.version, standing.state.outcome, standing.change) == (2, Outcome.DONE, None)
+    leadership = stored(tmp_path).begin()
+    assert (leadership.state.version, leadership.state.outcome, leadership.change) == (2, Outcome.DONE, None)
     assert not rundir.versions.is_on_trial(rundir.versions.version(2))
 
 
@@ -185,23 +185,23 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     rundir.versions.propose(ID, with_one_more(2), b"code 2")
     change = mine.proposed(ID)
     assert (change.starts, change.leaves) == (("more",), ())
-    standing = mine.record(CompiledChange(ID, "update", 1, change, VersionStatus()))
-    assert [(v.fragment, v.producers) for v in standing.vertices] == [("read", ()), ("more", ("read",))]
+    leadership = mine.record(CompiledChange(ID, "update", 1, change, VersionStatus()))
+    assert [(v.fragment, v.producers) for v in leadership.vertices] == [("read", ()), ("more", ("read",))]
     assert (rundir.fragment("more") / "first-batch").exists(), "its place was to be prepared"
-    standing = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "more", "it failed"))
-    assert standing.state.version == 1
-    assert standing.leaving == {"more": {"tap--more": "read"}}
-    assert [v.fragment for v in standing.vertices] == ["read", "more"]
+    leadership = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "more", "it failed"))
+    assert leadership.state.version == 1
+    assert leadership.leaving == {"more": {"tap--more": "read"}}
+    assert [v.fragment for v in leadership.vertices] == ["read", "more"]
     rundir.versions.note_leaving(2, "more", None)
-    assert [v.fragment for v in mine.stands().vertices] == ["read"]
+    assert [v.fragment for v in mine.read_state().vertices] == ["read"]
     rundir.versions.propose(ID, with_one_more(3), b"code 3")
     mine.record(CompiledChange(ID, "update", 1, mine.proposed(ID), VersionStatus()))
-    mine.record_outcome(RecordOutcome(mine.stands().change or change, Outcome.DONE))
+    mine.record_outcome(RecordOutcome(mine.read_state().change or change, Outcome.DONE))
     rundir.versions.propose(ID, msgspec.structs.replace(version("id > 1"), number=4), b"code 4")
     leaves = mine.proposed(ID)
-    standing = mine.record(CompiledChange(ID, "update", 3, leaves, VersionStatus()))
-    assert (leaves.leaves, standing.leaving) == (("more",), {}), "the application may return to it"
-    assert [v.fragment for v in standing.vertices] == ["read", "more"]
+    leadership = mine.record(CompiledChange(ID, "update", 3, leaves, VersionStatus()))
+    assert (leaves.leaves, leadership.leaving) == (("more",), {}), "the application may return to it"
+    assert [v.fragment for v in leadership.vertices] == ["read", "more"]
     mine.record_outcome(RecordOutcome(leaves, Outcome.DONE))
     assert rundir.versions.leaving() == [(4, "more", "drains")]
 

@@ -88,7 +88,7 @@ def test_partitions_keep_one_to_two_spans(batches: list[tuple[int, dict[str, int
     recent, now_ms, given_rows = RecentPartitions(), 0, []
     for later_ms, rows in batches:
         now_ms += later_ms
-        recent.gave(rows, now_ms)
+        recent.record_rows(rows, now_ms)
         recent.check()
         given_rows.append((now_ms, rows))
     for name, count in recent.rows().items():
@@ -99,7 +99,7 @@ def test_partitions_keep_one_to_two_spans(batches: list[tuple[int, dict[str, int
 
 def test_more_partitions_than_can_be_named_are_left_out() -> None:
     recent = RecentPartitions()
-    recent.gave({f"read/{n}": 1 for n in range(MOST_NAMED + 7)}, 0)
+    recent.record_rows({f"read/{n}": 1 for n in range(MOST_NAMED + 7)}, 0)
     recent.check()
     assert len(recent.rows()) == MOST_NAMED
 

@@ -221,19 +221,19 @@ def test_any_story_keeps_the_invariants_and_ends(  # noqa: C901 - a script of ev
 def test_a_fragment_joins_a_running_job_and_leaves_it_when_it_has_ended() -> None:
     made, c = running(), FragmentId("c")
     vertices = (Vertex(A), Vertex(B, (A,)), Vertex(c, (B,)))
-    [deployed] = made.becomes(vertices)
+    [deployed] = made.replace_vertices(vertices)
     assert isinstance(deployed, DeployAttempt)
     assert (deployed.fragment, deployed.attempt) == (c, 1)
     with pytest.raises(InternalError, match="while it may run"):
-        made.becomes(vertices[:2])
+        made.replace_vertices(vertices[:2])
     assert made.vertices == vertices, "a refusal changes nothing"
     made.changed(c, 1, deployed.executor, E.FINISHES, 0)
     [again] = made.runs_again(c)
     assert isinstance(again, DeployAttempt)
     assert again.attempt == 2
     made.changed(c, 2, again.executor, E.FINISHES, 0)
-    assert made.becomes(vertices[:2]) == []
-    [back] = made.becomes(vertices)
+    assert made.replace_vertices(vertices[:2]) == []
+    [back] = made.replace_vertices(vertices)
     assert isinstance(back, DeployAttempt)
     assert back.attempt == 3, "attempts of a fragment never return"
     made.check()
@@ -242,7 +242,7 @@ def test_a_fragment_joins_a_running_job_and_leaves_it_when_it_has_ended() -> Non
 def test_a_fragment_that_joins_a_job_that_fails_does_not_hold_it_up() -> None:
     made, c = running(), FragmentId("c")
     made.fail("it failed", 0)
-    assert made.becomes((Vertex(A), Vertex(B, (A,)), Vertex(c, (B,)))) == []
+    assert made.replace_vertices((Vertex(A), Vertex(B, (A,)), Vertex(c, (B,)))) == []
     for execution in list(made.executions):
         made.changed(execution.fragment, 1, execution.executor or "", E.IS_CANCELED, 0)
     assert made.state is S.FAILED

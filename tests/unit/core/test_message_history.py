@@ -154,7 +154,7 @@ def test_reading_takes_at_most_its_share_of_the_time(share: float, target: int, 
     pace = HistoryPace(share, target)
     for span in spans:
         before = pace.fraction
-        pause = pace.took(span)
+        pause = pace.record(span)
         assert span <= share * (span + pause + 1) + 1e-6 * span
         if span > target:
             assert pace.fraction < before or before <= 1 / 4096

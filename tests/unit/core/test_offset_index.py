@@ -14,7 +14,7 @@ P = ("t", 0)
 
 def told(index: OffsetIndex, times: list[int | None], start: int, end: int) -> None:
     known = [ms for ms in times[start:end] if ms is not None]
-    index.took(P, start, end, max(known, default=None))
+    index.record(P, start, end, max(known, default=None))
 
 
 @given(
@@ -59,12 +59,12 @@ def test_with_room_for_all_a_replay_begins_less_than_a_batch_before_its_first_me
 def test_what_nobody_told_of_may_be_of_any_time_until_a_replay_runs_over_it() -> None:
     index = OffsetIndex()
     index.begin(P, 0)
-    assert index.took(P, 0, 10, 5)
-    assert index.took(P, 20, 30, 6)
+    assert index.record(P, 0, 10, 5)
+    assert index.record(P, 20, 30, 6)
     assert index.partitions[P].steps == [(10, 5), (30, UNKNOWN_MS)]
     assert index.start(P, 10**15) == 10
-    assert not index.took(P, 0, 10, 5), "known already"
-    assert index.took(P, 10, 25, 8)
+    assert not index.record(P, 0, 10, 5), "known already"
+    assert index.record(P, 10, 25, 8)
     assert index.partitions[P].steps == [(25, 8)] or index.partitions[P].steps == [(10, 5), (25, 8)]
     assert index.start(P, 9) == 25
 
@@ -72,7 +72,7 @@ def test_what_nobody_told_of_may_be_of_any_time_until_a_replay_runs_over_it() ->
 def test_steps_are_bounded_and_the_newest_stay_exact() -> None:
     index = OffsetIndex(8)
     for n in range(1000):
-        index.took(P, n, n + 1, n)
+        index.record(P, n, n + 1, n)
         index.check()
     assert index.start(P, 999) == 999
     assert index.start(P, 0) == 0
@@ -87,7 +87,7 @@ def test_a_topic_that_is_another_one_is_forgotten_and_what_is_impossible_is_refu
     assert index.start(P, 0) is None
     for start, end in ((5, 4), (-1, 4)):
         with pytest.raises(InternalError):
-            index.took(P, start, end, 0)
+            index.record(P, start, end, 0)
     assert index.start(P, 0) is None, "an illegal call changes nothing"
     with pytest.raises(InternalError):
         OffsetIndex(3)

@@ -16,37 +16,37 @@ def clocks(*partitions: str, idle_ms: int | None = 100, disorder_ms: int = 0) ->
 
 def test_the_smallest_partition_counts_less_its_disorder() -> None:
     source = clocks("a", "b", disorder_ms=5)
-    source.saw({"a": 100, "b": 70}, 10, 11)
+    source.observe({"a": 100, "b": 70}, 10, 11)
     assert source.clock_ms == 65
     assert source.holding == "b"
 
 
 def test_a_partition_that_said_nothing_yet_holds_the_clock() -> None:
     source = clocks("a", "b")
-    source.saw({"a": 100}, 10, 11)
+    source.observe({"a": 100}, 10, 11)
     assert source.clock_ms is None
     assert source.holding == "b"
 
 
 def test_an_idle_partition_is_left_out_and_counts_again_when_it_speaks() -> None:
     source = clocks("a", "b")
-    source.saw({"a": 100, "b": 70}, 10, 10)
-    source.saw({"a": 300}, 109, 109)
+    source.observe({"a": 100, "b": 70}, 10, 10)
+    source.observe({"a": 300}, 109, 109)
     assert source.clock_ms == 70
-    source.saw({"a": 400}, 110, 110)
+    source.observe({"a": 400}, 110, 110)
     assert source.idle == ("b",)
     assert source.clock_ms == 400
-    source.saw({"b": 200}, 120, 120)
-    source.saw({"a": 900}, 130, 130)
+    source.observe({"b": 200}, 120, 120)
+    source.observe({"a": 900}, 130, 130)
     assert source.clock_ms == 400, "b is at 200, and a clock does not go back"
-    source.saw({"b": 800}, 140, 140)
+    source.observe({"b": 800}, 140, 140)
     assert source.clock_ms == 800
 
 
 def test_nobody_is_idle_while_nobody_looks() -> None:
     source = clocks("a", "b")
-    source.saw({"a": 100, "b": 70}, 10, 10)
-    source.saw({"a": 900}, 20, 5_000)  # a batch that took five seconds
+    source.observe({"a": 100, "b": 70}, 10, 10)
+    source.observe({"a": 900}, 20, 5_000)  # a batch that took five seconds
     assert source.clock_ms == 70
     source.looked(5_000)
     assert source.clock_ms == 900
@@ -54,7 +54,7 @@ def test_nobody_is_idle_while_nobody_looks() -> None:
 
 def test_the_clock_of_a_silent_source_stands() -> None:
     source = clocks("a", "b")
-    source.saw({"a": 100, "b": 70}, 10, 10)
+    source.observe({"a": 100, "b": 70}, 10, 10)
     source.looked(10_000)
     assert source.idle == ("a", "b")
     assert source.clock_ms == 70
@@ -63,7 +63,7 @@ def test_the_clock_of_a_silent_source_stands() -> None:
 
 def test_a_look_that_comes_when_all_are_idle_says_what_one_in_between_would_have_said() -> None:
     source = clocks("a", "b", "c")
-    source.saw({"a": 100, "b": 70}, 10, 10)
+    source.observe({"a": 100, "b": 70}, 10, 10)
     source.looked(10_000)
     assert source.idle == ("a", "b", "c")
     assert source.clock_ms == 70, "c, which never spoke, was idle first"
@@ -71,7 +71,7 @@ def test_a_look_that_comes_when_all_are_idle_says_what_one_in_between_would_have
 
 def test_without_a_timeout_nobody_is_idle() -> None:
     source = clocks("a", "b", idle_ms=None)
-    source.saw({"a": 100}, 10, 10)
+    source.observe({"a": 100}, 10, 10)
     source.looked(10**12)
     assert source.clock_ms is None
 
@@ -79,14 +79,14 @@ def test_without_a_timeout_nobody_is_idle() -> None:
 def test_a_clock_of_an_earlier_life_is_kept() -> None:
     source = clocks("a", "b")
     source.restore(500)
-    source.saw({"a": 100, "b": 70}, 10, 10)
+    source.observe({"a": 100, "b": 70}, 10, 10)
     assert source.clock_ms == 500
 
 
 def test_an_unknown_partition_is_refused_and_nothing_changes() -> None:
     source = clocks("a")
     with pytest.raises(InternalError, match="no partition 'c'"):
-        source.saw({"a": 1, "c": 1}, 10, 10)
+        source.observe({"a": 1, "c": 1}, 10, 10)
     assert source.clock_ms is None
 
 
@@ -114,7 +114,7 @@ def test_it_agrees_with_a_look_at_the_whole_story(
     now, told = 0, None
     for number, (newest, later_ms) in enumerate(batches):
         now += later_ms
-        source.saw(newest, now, now)
+        source.observe(newest, now, now)
         source.check()
         story = batches[: number + 1]
         times = [sum(later for _, later in batches[: i + 1]) for i in range(number + 1)]

@@ -21,7 +21,7 @@ def test_without_a_measurement_a_batch_is_as_large_as_it_may_be(tmp_path: Path) 
     assert limited(1000, str(tmp_path / FILE)) == 1000
     assert limited(1000, None) == 1000
     assert limited(0, str(tmp_path / FILE)) == 0
-    limit(tmp_path).took([1.0], 9_000)
+    limit(tmp_path).record([1.0], 9_000)
     assert not (tmp_path / FILE).exists()
 
 
@@ -29,13 +29,13 @@ def test_a_batch_that_took_too_long_makes_the_next_one_smaller_and_a_restart_rem
     tmp_path: Path,
 ) -> None:
     measured = limit(tmp_path)
-    measured.took([0.2, 1.0], 40_000)
+    measured.record([0.2, 1.0], 40_000)
     assert limited(1000, str(tmp_path / FILE)) == 250
     assert limit(tmp_path).share == 0.25
-    measured.took([0.25], 10_000_000)
+    measured.record([0.25], 10_000_000)
     assert limited(100 << 20, str(tmp_path / FILE)) == 1 << 20
     for _ in range(8):
-        measured.took([measured.share], 100)
+        measured.record([measured.share], 100)
     assert limited(1000, str(tmp_path / FILE)) == 1000
 
 
@@ -51,12 +51,12 @@ def test_limits_that_change_while_batches_run_hold_for_the_next_one(tmp_path: Pa
     assert limited(100 << 20, str(tmp_path / FILE)) == 100 << 20
     measured.look()
     assert limited(100 << 20, str(tmp_path / FILE)) == 25 << 20
-    measured.took([0.25], 2_000)
+    measured.record([0.25], 2_000)
     assert limited(100 << 20, str(tmp_path / FILE)) == 12.5 * (1 << 20)
     changes.change({}, ["run.max-batch-bytes", "run.batch-target"])
     measured.look()
     for _ in range(4):
-        measured.took([measured.share], 100)
+        measured.record([measured.share], 100)
     assert limited(1000, str(tmp_path / FILE)) == 1000
 
 
@@ -73,7 +73,7 @@ def test_limits_change_in_one_thread_while_batches_are_measured_in_another(tmp_p
     changing = threading.Thread(target=change)
     changing.start()
     while not is_over.is_set():
-        measured.took([measured.share], 20_000)
-        measured.took([measured.share], 100)
+        measured.record([measured.share], 20_000)
+        measured.record([measured.share], 100)
     changing.join()
     assert 1 / 100 <= measured.share <= 0.6

@@ -59,7 +59,7 @@ class World:
         """Deliver what was said until nobody says more."""
         while self.messages:
             message = self.messages.pop(0)
-            if self.book.is_here(message):
+            if self.book.is_local(message):
                 self.book.receive(message)
 
     def wait(self, given_up: Callable[[], bool] = lambda: False) -> None:
@@ -210,7 +210,7 @@ def test_a_subscriber_that_restarts_under_an_earlier_wall_clock_is_believed(tmp_
     def say() -> None:
         while world.messages:
             message = world.messages.pop(0)
-            (producer if producer.is_here(message) else consumer).receive(message)
+            (producer if producer.is_local(message) else consumer).receive(message)
 
     def subscribe(attempt: int) -> None:
         consumer.send = world.messages.append
@@ -265,8 +265,8 @@ def test_a_message_is_for_the_fragment_that_it_names(tmp_path: Path) -> None:
     world.append(1)
     eventually(lambda: (world.book.tick(), bool(world.messages))[-1])
     request = world.messages[0]
-    assert world.book.is_here(request)
-    assert not FlowBook(world.config).is_here(request)
+    assert world.book.is_local(request)
+    assert not FlowBook(world.config).is_local(request)
 
 
 def test_a_producer_does_not_wait_for_a_subscriber_that_has_left(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_producer_does_not_wait_for_a_subscriber_that_has_left(tmp_path: Path)
     waiting = threading.Thread(target=world.wait, daemon=True)
     waiting.start()
     eventually(lambda: "read" in world.blocked)
-    world.book.is_left(CHANNEL)
+    world.book.subscriber_left(CHANNEL)
     waiting.join(20)
     assert not waiting.is_alive()
     world.book.drops(CHANNEL)

@@ -78,9 +78,9 @@ def test_what_spark_observed_is_read_by_name() -> None:
 
 def test_a_message_of_an_unknown_partition_stops_the_clock() -> None:
     clocks = PartitionClocks(Partitions(2, 100), 0, 0)
-    clocks.saw(Newest(9, {0: 9, 1: 5}, is_partitioned=True), 10, 10)
+    clocks.observe(Newest(9, {0: 9, 1: 5}, is_partitioned=True), 10, 10)
     assert (clocks.clock_ms, clocks.waiting_for) == (5, "partition 1 of its source")
-    clocks.saw(Newest(99, {0: 99, 1: 98}, unknown=1, is_partitioned=True), 20, 20)
+    clocks.observe(Newest(99, {0: 99, 1: 98}, unknown=1, is_partitioned=True), 20, 20)
     assert clocks.has_outgrown
     assert not clocks.looked(10_000)
     assert clocks.clock_ms == 5

@@ -165,7 +165,7 @@ class Remote:
         for association in self._places:
             association.close()
 
-    def trouble_with(self, system: str, place: str) -> Exception | None:
+    def connection_error(self, system: str, place: str) -> Exception | None:
         """Why the last attempt to connect to `system` at HOST:PORT failed; None when it did not."""
         address = Address.parse(f"{SCHEME}{system}@{place}")
         association = self._places.get(address)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
-from drivetrain.cluster.client.version_requests import VersionsClient, ask_change, ask_stands
+from drivetrain.cluster.client.version_requests import VersionsClient, ask_change, ask_change_status
 from drivetrain.cluster.messages.changing import ScaleFragment
 from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
 from drivetrain.errors import UnavailableError
@@ -62,7 +62,7 @@ async def ask_scaling(view: ApplicationView, fragment: str, partitions: int) -> 
 async def ask_planned_scaling(view: ApplicationView, fragment: str, partitions: int) -> PlannedScaling:
     """What an application would do to scale a fragment; raises like `ask_change`."""
     request = ScaleFragment(fragment, partitions, only_plans=True)
-    planned = (await ask_stands(view, request, _ANSWERS_MS)).planned
+    planned = (await ask_change_status(view, request, _ANSWERS_MS)).planned
     if planned is None:
         raise UnavailableError(
             "the application master has not planned the scaling",

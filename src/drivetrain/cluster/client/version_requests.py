@@ -171,10 +171,12 @@ class VersionsClient(ABC):
 
 async def ask_change(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeState:
     """Ask an application to change; raises the refusal, and UnavailableError without an answer."""
-    return (await ask_stands(view, request, timeout_ms)).state
+    return (await ask_change_status(view, request, timeout_ms)).state
 
 
-async def ask_stands(view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS) -> ChangeStatus:
+async def ask_change_status(
+    view: ApplicationView, request: Message, timeout_ms: int = COMPILES_MS
+) -> ChangeStatus:
     """The whole answer to a request to change; raises like `ask_change`."""
     stands = await _ask(view, request, ChangeStatus, timeout_ms)
     if stands.error is not None:
@@ -187,7 +189,7 @@ async def ask_edited(
 ) -> GraphVersion:
     """Ask an application for the version that an edit would make; raises like `ask_change`."""
     request = ChangeGraph(against, code, edit=edit, only_makes=True)
-    stands = await ask_stands(view, request)
+    stands = await ask_change_status(view, request)
     if stands.made is None:
         raise UnavailableError(
             "the application master has not made the version",

@@ -297,7 +297,7 @@ class Executor(GuardedActor):
         attempt = self._attempts.get(message.fragment)
         is_meant = attempt is not None and attempt.number == message.attempt
         if message.epoch == self._launch.epoch and attempt is not None and is_meant:
-            attempt.let_leave()
+            attempt.permit_leave()
 
     def _drivers(self) -> dict[str, FragmentDriver]:
         return {a.fragment: a.driver for a in self._attempts.values() if a.driver is not None}

@@ -119,7 +119,7 @@ class Attempt:
         self._retired.set()
         self._has_orders.set()
 
-    def let_leave(self) -> None:
+    def permit_leave(self) -> None:
         """No producer writes any more to the fragment, which leaves. Called from any thread."""
         self._may_leave = True
         self._has_orders.set()

@@ -192,7 +192,7 @@ class RunningVersions:
     def stop_waiting_for(self, channels: Iterable[str]) -> None:
         """Let no batch wait any more for the subscribers of these channels."""
         for channel in channels:
-            self._execution.flow.is_left(channel)
+            self._execution.flow.subscriber_left(channel)
 
     def _is_proposed(self, record: GraphVersion, proposal: Proposal) -> bool:
         proposed = proposal.loaded.record

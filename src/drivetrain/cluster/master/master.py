@@ -97,7 +97,7 @@ _FOR_WORKERS: Final = (RegisterWorker, WorkerReport, GetWorkers)
 
 
 class Master(GuardedActor):
-    """One master; `store` and `standing` are shared with its children."""
+    """One master; `store` and `leadership` are shared with its children."""
 
     def __init__(
         self,
@@ -105,14 +105,14 @@ class Master(GuardedActor):
         disk: Disk,
         store: ReplicaStore,
         votes: VoteStore,
-        standing: Leadership,
+        leadership: Leadership,
         wall_ms: Callable[[], int],
     ) -> None:
         self._settings: Final = settings
         self._disk: Final = disk
         self._store: Final = store
         self._votes: Final = votes
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._wall_ms: Final = wall_ms
         self._term = 0
         self._registry: ActorRef | None = None
@@ -120,12 +120,12 @@ class Master(GuardedActor):
 
     def pre_start(self) -> None:
         """Start the children that live as long as the process."""
-        context, settings, standing = self.context, self._settings, self._standing
-        self._replica = context.spawn(lambda: Replica(settings, self._store, standing), "replica")
-        self._code = context.spawn(lambda: CodeStore(settings, self._disk, self._store, standing), "code")
-        self._agreement = context.spawn(lambda: Agreement(settings, standing), "agreement")
+        context, settings, leadership = self.context, self._settings, self._leadership
+        self._replica = context.spawn(lambda: Replica(settings, self._store, leadership), "replica")
+        self._code = context.spawn(lambda: CodeStore(settings, self._disk, self._store, leadership), "code")
+        self._agreement = context.spawn(lambda: Agreement(settings, leadership), "agreement")
         self._election = context.spawn(
-            lambda: ElectionActor(settings, self._votes, standing, self._agreement), "election"
+            lambda: ElectionActor(settings, self._votes, leadership, self._agreement), "election"
         )
 
     def act(self, message: Message) -> None:
@@ -142,7 +142,7 @@ class Master(GuardedActor):
                 log.error("%s", why)
                 self._election.tell(Resign(term, why))
             case StepDown(why):
-                self._election.tell(Resign(self._standing.election.term, why))
+                self._election.tell(Resign(self._leadership.election.term, why))
             case GetMasterList():
                 self.context.forward(self._agreement)
             case GetLeader():
@@ -184,31 +184,36 @@ class Master(GuardedActor):
     @property
     def _is_leading(self) -> bool:
         """Whether the actors exist and may act."""
-        return bool(self._actors) and self._standing.leads(self._term)
+        return bool(self._actors) and self._leadership.leads(self._term)
 
     def _begin(self, term: int) -> None:
         self._end()
         self._term = term
-        settings, standing = self._settings, self._standing
+        settings, leadership = self._settings, self._leadership
         self._registry = self.context.spawn(
-            lambda: RegistryActor(settings, term, standing, self._store, self._replica, self._election),
+            lambda: RegistryActor(settings, term, leadership, self._store, self._replica, self._election),
             f"registry-{term}",
         )
 
     def _taken_over(self, message: RegistryTakenOver) -> None:
         term, registry = message.term, self._registry
-        if term != self._term or registry is None or self._actors or not self._standing.leads(term):
+        if term != self._term or registry is None or self._actors or not self._leadership.leads(term):
             return
-        settings, standing, wall_ms, spawn = self._settings, self._standing, self._wall_ms, self.context.spawn
-        scheduler = spawn(lambda: Scheduler(settings, term, standing), f"scheduler-{term}")
+        settings, leadership, wall_ms, spawn = (
+            self._settings,
+            self._leadership,
+            self._wall_ms,
+            self.context.spawn,
+        )
+        scheduler = spawn(lambda: Scheduler(settings, term, leadership), f"scheduler-{term}")
         applications = spawn(
             lambda: AppManager(
-                settings, term, standing, message.values, wall_ms, scheduler, registry, self._code
+                settings, term, leadership, message.values, wall_ms, scheduler, registry, self._code
             ),
             f"applications-{term}",
         )
         workers = spawn(
-            lambda: WorkerManager(settings, term, standing, wall_ms, scheduler, applications),
+            lambda: WorkerManager(settings, term, leadership, wall_ms, scheduler, applications),
             f"workers-{term}",
         )
         self._actors = {"scheduler": scheduler, "applications": applications, "workers": workers}
@@ -225,19 +230,19 @@ class Master(GuardedActor):
 
     def _leader(self) -> Leader:
         """The leader; this master only once it has actors."""
-        standing, me = self._standing, self._settings.me
-        term, address = standing.election.term, standing.election.leader
+        leadership, me = self._leadership, self._settings.me
+        term, address = leadership.election.term, leadership.election.leader
         if address == me:
             return Leader(term, me, self.context.me) if self._is_leading else Leader(term, None, None)
-        return Leader(term, address, standing.peers.get(address or ""))
+        return Leader(term, address, leadership.peers.get(address or ""))
 
     def _refuse(self) -> None:
         """Answer with the current leader; after a while without one, that there is no majority."""
         if self.context.sender is None:
             return
-        now_ms = self._standing.now_ms()
+        now_ms = self._leadership.now_ms()
         leader = self._leader()
-        silence_ms = now_ms - self._standing.leader_seen_ms
+        silence_ms = now_ms - self._leadership.leader_seen_ms
         if leader.address is None and silence_ms >= self._settings.quorum_timeout_ms:
             self.context.reply(
                 Failure(
@@ -252,16 +257,16 @@ class Master(GuardedActor):
             self.context.reply(NotLeader(leader))
 
     def _masters(self) -> Masters:
-        standing, now_ms = self._standing, self._standing.now_ms()
+        leadership, now_ms = self._leadership, self._leadership.now_ms()
         views = []
         for address in self._settings.masters:
-            seen_ms = standing.last_seen_ms.get(address)
+            seen_ms = leadership.last_seen_ms.get(address)
             is_me = address == self._settings.me
             views.append(
                 MasterView(
                     address,
-                    self._is_leading if is_me else standing.election.leader == address,
-                    standing.election.term,
+                    self._is_leading if is_me else leadership.election.leader == address,
+                    leadership.election.term,
                     0 if is_me else None if seen_ms is None else now_ms - seen_ms,
                 )
             )

@@ -65,14 +65,14 @@ async def serve_master(
     system = ActorSystem(MASTER, config=config)
     try:
         await attach_remote(system, remote)
-        master, standing = await start_master(system, settings, disk)
+        master, leadership = await start_master(system, settings, disk)
         log.info("the master %s listens; its directory is %s", settings.me, directory.resolve())
         if on_ready is not None:
             on_ready(settings.me)
-        async with health_server(config, lambda: _readiness(standing)):
-            await _serve(system, standing, stop)
+        async with health_server(config, lambda: _readiness(leadership)):
+            await _serve(system, leadership, stop)
             if not system.is_terminated:
-                await _wait_resigned(master, standing)
+                await _wait_resigned(master, leadership)
     finally:
         await system.terminate()
         disk.close()
@@ -98,16 +98,16 @@ async def start_master(
         term=Term(vote.term),
         voted_for=None if vote.voted_for is None else MasterAddress(vote.voted_for),
     )
-    standing = Leadership(election, system.loop)
+    leadership = Leadership(election, system.loop)
     clock = wall_ms if wall_ms is not None else _wall_ms
-    master = system.spawn(lambda: Master(settings, disk, store, votes, standing, clock), "master")
-    return master, standing
+    master = system.spawn(lambda: Master(settings, disk, store, votes, leadership, clock), "master")
+    return master, leadership
 
 
-async def _serve(system: ActorSystem, standing: Leadership, stop: asyncio.Event | None) -> None:
+async def _serve(system: ActorSystem, leadership: Leadership, stop: asyncio.Event | None) -> None:
     ends: list[asyncio.Future[object]] = [
         asyncio.create_task(_wait_end(system)),
-        asyncio.create_task(standing.wait_refused()),
+        asyncio.create_task(leadership.wait_refused()),
     ]
     if stop is not None:
         ends.append(asyncio.create_task(_wait_stop(stop)))
@@ -120,11 +120,11 @@ async def _serve(system: ActorSystem, standing: Leadership, stop: asyncio.Event 
             each.cancel()
 
 
-async def _wait_resigned(master: ActorRef, standing: Leadership) -> None:
+async def _wait_resigned(master: ActorRef, leadership: Leadership) -> None:
     """Let another master lead before this one ends, which takes a fraction of the lease."""
     master.tell(StepDown("it was asked to end"))
     for _ in range(_RESIGN_POLLS):
-        if not standing.election.leads(standing.now_ms()):
+        if not leadership.election.leads(leadership.now_ms()):
             return
         await asyncio.sleep(_RESIGN_POLL_S)
 
@@ -151,11 +151,11 @@ def _lock(directory: Path) -> FileLock:
     return lock
 
 
-def _readiness(standing: Leadership) -> Readiness:
-    leader = standing.election.leader
+def _readiness(leadership: Leadership) -> Readiness:
+    leader = leadership.election.leader
     if leader is None:
         return Readiness(False, "no master leads, as far as this one knows")
-    return Readiness(True, "leads" if leader == standing.election.me else f"follows {leader}")
+    return Readiness(True, "leads" if leader == leadership.election.me else f"follows {leader}")
 
 
 def _wall_ms() -> int:

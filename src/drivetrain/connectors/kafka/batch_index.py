@@ -70,7 +70,7 @@ class KafkaIndex:
         self._load()
         return self._core.start(partition, from_ms)
 
-    def took(
+    def record(
         self, before: Offsets, at: Offsets, newest_ms: Mapping[Partition, int | None], floor_ms: int | None
     ) -> None:
         """Record a batch between two offsets; see `newest_of`. `floor_ms` is the moment of invariant 2."""
@@ -84,7 +84,7 @@ class KafkaIndex:
             start, ms = before.get(partition, 0), newest_ms.get(partition)
             if floor_ms is not None:
                 ms = max(floor_ms, NOTHING_MS if ms is None else ms)
-            if start <= end and self._core.took(partition, start, end, ms):
+            if start <= end and self._core.record(partition, start, end, ms):
                 took.setdefault(partition[0], {})[str(partition[1])] = [start, end, ms]
         if took or self._failed:
             self._write({"took": took})
@@ -114,7 +114,7 @@ class KafkaIndex:
         for record in records[1:]:
             for topic, partitions in record["took"].items():
                 for number, (start, end, ms) in partitions.items():
-                    self._core.took((topic, int(number)), start, end, ms)
+                    self._core.record((topic, int(number)), start, end, ms)
         for topic, id in self._topics.items():
             if known.get(topic, id) != id:
                 self._core.forget(topic)

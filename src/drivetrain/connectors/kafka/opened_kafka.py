@@ -276,7 +276,7 @@ class OpenedKafka(OpenedSource):
         unknown = len(self._places.numbers)  # partitions found after the query was compiled
         numbers = {p: self._places.numbers.get(p, unknown) for p in at}
         floor_ms = None if self._replay_from_ms is None else self._replay_from_ms - 1
-        self._index.took(begin, at, newest_of(newest, numbers), floor_ms)
+        self._index.record(begin, at, newest_of(newest, numbers), floor_ms)
 
     def close(self) -> None:
         """Close the connections."""

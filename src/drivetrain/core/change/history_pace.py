@@ -27,7 +27,7 @@ class HistoryPace:
     """The pace of one history: `share` of the time (above 0, at most 1), in parts of about `target_ms`.
 
     >>> pace = HistoryPace(0.5, 10_000)
-    >>> pace.took(1_000), pace.fraction
+    >>> pace.record(1_000), pace.fraction
     (1000, 0.125)
     """
 
@@ -37,7 +37,7 @@ class HistoryPace:
         self.fraction = _FIRST
         """How much of the largest batch the next part may take."""
 
-    def took(self, duration_ms: int) -> int:
+    def record(self, duration_ms: int) -> int:
         """A part took so long; returns the pause after it, in ms."""
         if duration_ms > self._target_ms:
             self.fraction = max(_LEAST, self.fraction / 2)

@@ -44,7 +44,7 @@ class BatchSize:
         self.target_ms = target_ms
         self.share = self._within(self.share)
 
-    def took(self, share: float, duration_ms: float) -> float:
+    def record(self, share: float, duration_ms: float) -> float:
         """Record the duration of a batch that took `share` of the largest size; returns the new share."""
         if share < 0 or duration_ms < 0:
             raise InternalError(f"a batch took {share} of the largest in {duration_ms} ms")

@@ -88,7 +88,7 @@ class SourceClocks(Generic[P]):
             return unheard[0] if unheard else None
         return min(active, key=lambda p: self._newest[p])
 
-    def saw(self, newest_ms: Mapping[P, int], planned_ms: int, now_ms: int) -> None:
+    def observe(self, newest_ms: Mapping[P, int], planned_ms: int, now_ms: int) -> None:
         """A batch planned at `planned_ms` had these largest timestamps, by partition.
 
         Raises InternalError, and changes nothing, for an unknown partition.

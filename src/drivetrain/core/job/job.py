@@ -15,8 +15,9 @@ first data or has finished. A fragment that had data in an earlier run of the ap
 (`eager`), because its channels already hold data that the producer will not write again. Scheduled fragments
 are deployed when the job is open and there is an executor.
 
-The application may change while it runs: `becomes` adds fragments, which are scheduled at once, and removes
-those that have ended. A fragment on trial (`spared`) restarts as often as it fails: the trial decides.
+The application may change while it runs: `replace_vertices` adds fragments, which are scheduled at once, and
+removes those that have ended. A fragment on trial (`spared`) restarts as often as it fails: the trial
+decides.
 
 Invariants, checked by `check()`:
 1. The job's state changes by `TRANSITIONS` only; a terminal one is never left.
@@ -141,7 +142,7 @@ class Job:
                 self._current[fragment].step(ExecutionEvent.SCHEDULE)
         return effects + self._deploy() + self._look_for_end()
 
-    def becomes(self, vertices: Sequence[Vertex]) -> list[JobEffect]:
+    def replace_vertices(self, vertices: Sequence[Vertex]) -> list[JobEffect]:
         """The job consists of these vertices from now on, producers before consumers.
 
         New ones are scheduled at once. Raises InternalError when a removed one may still run.

@@ -32,7 +32,7 @@ class RecentPartitions:
         self._before: dict[str, int] = {}
         self._since_ms: int | None = None
 
-    def gave(self, rows: Mapping[str, int], now_ms: int) -> None:
+    def record_rows(self, rows: Mapping[str, int], now_ms: int) -> None:
         """Add a batch's messages by partition; partitions without messages count, too."""
         if self._since_ms is None:
             self._since_ms = now_ms

@@ -72,7 +72,7 @@ class OffsetIndex:
         """The topic was replaced by another of the same name: drop its steps."""
         self.partitions = {p: steps for p, steps in self.partitions.items() if p[0] != topic}
 
-    def took(self, partition: Partition, start: int, end: int, newest_ms: int | None) -> bool:
+    def record(self, partition: Partition, start: int, end: int, newest_ms: int | None) -> bool:
         """Record that the messages from `start` up to `end` (exclusive) are not newer than `newest_ms`.
 
         None stands for messages without timestamp. Returns whether anything changed.

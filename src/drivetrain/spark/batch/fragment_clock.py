@@ -101,7 +101,7 @@ class FragmentClock:
         """The partitions that the clock ignores, as PROCESSOR/NUMBER; from any thread."""
         return [f"{id}/{number}" for id, parted in dict(self._parted).items() for number in parted.silent]
 
-    def go_over(self, plan: Plan, fragment: Fragment) -> None:
+    def switch_to(self, plan: Plan, fragment: Fragment) -> None:
         """Another version of the branches runs from now on; the state of the inputs stays."""
         before, parted = self._event_times(), self._parted
         self.plan, self.fragment = plan, fragment
@@ -113,7 +113,7 @@ class FragmentClock:
         for id in times.keys() & parted.keys() - self._parted.keys():
             self._restore_partitions(id, parted[id].newest_ms)
 
-    def saw(self, newest: Mapping[str, Newest], planned_ms: int) -> None:
+    def observe(self, newest: Mapping[str, Newest], planned_ms: int) -> None:
         """Note the largest timestamps of a batch that was planned at `planned_ms` (monotonic), by the
         processor that assigned them."""
         for id, of_batch in newest.items():
@@ -121,7 +121,7 @@ class FragmentClock:
                 ms = of_batch.newest_ms
                 self._newest[id] = max(ms, self._newest.get(id, ms))
             if of_batch.is_partitioned:
-                self._clocks_of(id).saw(of_batch, planned_ms, monotonic_ms())
+                self._clocks_of(id).observe(of_batch, planned_ms, monotonic_ms())
 
     def reached(self, clock_ms: int) -> None:
         """Record that the sources of the fragment have reached `clock_ms`: nothing older follows."""
@@ -132,7 +132,7 @@ class FragmentClock:
             partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
             if partitions is not None:
                 of_all = dict.fromkeys(range(partitions.count), newest_ms)
-                self._clocks_of(id).saw(Newest(None, of_all, is_partitioned=True), now_ms, now_ms)
+                self._clocks_of(id).observe(Newest(None, of_all, is_partitioned=True), now_ms, now_ms)
 
     def restore(self, batch_id: int) -> None:
         """Continue from the record of earlier queries after batch `batch_id`; before this query's batches."""
@@ -151,12 +151,12 @@ class FragmentClock:
         partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
         if partitions is not None:
             by_partition = {n: ms for n, ms in known.items() if n < partitions.count}
-            self._clocks_of(id).saw(Newest(None, by_partition, is_partitioned=True), now_ms, now_ms)
+            self._clocks_of(id).observe(Newest(None, by_partition, is_partitioned=True), now_ms, now_ms)
 
     def note(self, batch_id: int) -> None:
         """Record the state after a batch for the next query; before the batch's entries are appended."""
         if self.fragment.stateful is None and self._newest:
-            self._bound.saw(max(self._newest.values()))
+            self._bound.observe(max(self._newest.values()))
         if self._is_recorded:
             newest = {
                 id: NewestTimestamps(self._newest.get(id), self._by_partition(id))

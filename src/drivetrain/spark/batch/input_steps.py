@@ -43,7 +43,7 @@ class InputSteps:
         self._fragment = fragment
         self._trunk = trunk
 
-    def go_over(self, plan: Plan, fragment: Fragment) -> None:
+    def switch_to(self, plan: Plan, fragment: Fragment) -> None:
         """Another version of the branches runs from now on."""
         self._plan, self._fragment = plan, fragment
 
@@ -75,7 +75,7 @@ class InputSteps:
 
         They go into the fragment's clock, and to the sources whose messages got their timestamps here.
         """
-        self.clock.saw(newest, planned_ms)
+        self.clock.observe(newest, planned_ms)
         self.clock.note(batch_id)
         self.clock.publish()
         for id, source in self._trunk.sources.items():

@@ -53,7 +53,7 @@ class NewestBound:
         known = [ms for ms in (self._found_ms, self._seen_ms) if ms is not None]
         return max(known, default=None)
 
-    def saw(self, newest_ms: int) -> None:
+    def observe(self, newest_ms: int) -> None:
         """A batch that is not committed yet has a message of this time; raises what `DurableFile` raises."""
         self._read()
         if self._stored_ms is None or newest_ms > self._stored_ms:

@@ -65,7 +65,7 @@ class BatchPipeline:
         self._flow = flow
         self._is_lossy = plan.delivery == AT_MOST_ONCE
 
-    def go_over(self, plan: Plan, branches: Branches) -> None:
+    def switch_to(self, plan: Plan, branches: Branches) -> None:
         """Run the branches of another version from the next batch on."""
         self._branches = branches
         self._is_lossy = plan.delivery == AT_MOST_ONCE

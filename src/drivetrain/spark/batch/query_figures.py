@@ -143,9 +143,9 @@ class QueryFigures:
             self._state = state_size(report.stateOperators)
             self._state_partitions = max(int(o.numShufflePartitions) for o in report.stateOperators)
 
-    def gave(self, source: str, rows_by_partition: Mapping[int, int]) -> None:
+    def record_rows(self, source: str, rows_by_partition: Mapping[int, int]) -> None:
         """Add how many messages a batch took of each partition of a source."""
-        self._partitions.gave(
+        self._partitions.record_rows(
             {f"{source}/{n}": rows for n, rows in rows_by_partition.items()}, int(time.monotonic() * 1000)
         )
 

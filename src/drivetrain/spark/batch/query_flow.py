@@ -69,7 +69,7 @@ class QueryFlow:
         """The channels that fragments of this application read."""
         return [id for id in list(self._stores) if id not in self.outside]
 
-    def go_over(self, plan: Plan, fragment: Fragment) -> None:
+    def switch_to(self, plan: Plan, fragment: Fragment) -> None:
         """Another version of the branches runs from now on; `adds` and `drops` change its channels."""
         self._plan, self._counts = plan, _reads_all(plan, fragment)
 

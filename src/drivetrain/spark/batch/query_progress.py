@@ -99,7 +99,7 @@ class QueryProgress:
                 if id in self.trunk.sources:
                     self.counts.add(self.counts.out, id, n)
                     taken = self.trunk.sources[id].taken_of_partitions
-                    self.figures.gave(id, taken(source.startOffset, source.endOffset))
+                    self.figures.record_rows(id, taken(source.startOffset, source.endOffset))
             self.rows_total += rows
             self.rows_per_s = rows * 1000 / max(self.batch_ms, 1)
             self.figures.reported(progress, rows)

@@ -15,7 +15,7 @@ Invariants:
 1. All parts of the query change between two batches, never during one.
 2. A channel that a version adds has begun before its fragment appends to it.
 
-Called by `micro_batch_query`. Versions of the application call `go_over` before the query starts.
+Called by `micro_batch_query`. Versions of the application call `switch_to` before the query starts.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class VersionChanges:
         self._is_chosen = True
         maybe_crash(CrashPoint.VERSION_NOTED)
         if chosen.branches is not self._query.branches:
-            for id, store in self.go_over(chosen).items():
+            for id, store in self.switch_to(chosen).items():
                 self.begin_channel(store)
                 self._query.flow.adds(id, store)
 
-    def go_over(self, chosen: BranchSet) -> dict[str, ChannelStore]:
+    def switch_to(self, chosen: BranchSet) -> dict[str, ChannelStore]:
         """Switch to other branches from the next batch on. No batch may be running.
 
         Returns the channels that the fragment did not write before, by id; they have to begin.
@@ -72,8 +72,8 @@ class VersionChanges:
             del stores[id]
         query.plan, query.fragment, query.branches = chosen.plan, chosen.fragment, chosen.branches
         for part in (query.clock, query.steps, query.flow):
-            part.go_over(chosen.plan, chosen.fragment)
-        self._pipeline.go_over(chosen.plan, chosen.branches)
+            part.switch_to(chosen.plan, chosen.fragment)
+        self._pipeline.switch_to(chosen.plan, chosen.branches)
         query.rolling = RollingSinks(chosen.branches.sinks.values(), query.released)
         rundir = chosen.branches.context.rundir
         for id in added:

@@ -61,7 +61,7 @@ class FlowController(Actor):
     async def receive(self, message: Message) -> None:
         """Handle one message."""
         match message:
-            case FlowMessageReceived(flow_message) if self._book.is_here(flow_message):
+            case FlowMessageReceived(flow_message) if self._book.is_local(flow_message):
                 try:
                     await self.context.blocking(self._book.receive, flow_message)
                 except PeerViolationError as error:

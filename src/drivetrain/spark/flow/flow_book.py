@@ -199,7 +199,7 @@ class FlowBook:
             self._producing.pop(channel, None)
             self._news.notify_all()
 
-    def is_left(self, channel: str) -> None:
+    def subscriber_left(self, channel: str) -> None:
         """The subscriber of a channel is gone, or is about to go: its producer no longer waits for it."""
         with self._news:
             end = self._producing.get(channel)
@@ -324,7 +324,7 @@ class FlowBook:
 
     # -- flow messages -------------------------------------------------------------------------------
 
-    def is_here(self, message: FlowMessage) -> bool:
+    def is_local(self, message: FlowMessage) -> bool:
         """Whether the message is for a fragment of this process."""
         with self._news:
             producing, subscribing = (

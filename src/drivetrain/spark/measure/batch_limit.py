@@ -66,10 +66,10 @@ class BatchLimit:
             self._size.limit(*limits)
             self._keep()
 
-    def took(self, shares: Iterable[float], duration_ms: float) -> None:
+    def record(self, shares: Iterable[float], duration_ms: float) -> None:
         """Measure a batch that took these shares of the largest, one per input, in this time."""
         with self._lock:
-            self._size.took(max(shares, default=0.0), duration_ms)
+            self._size.record(max(shares, default=0.0), duration_ms)
             self._keep()
 
     def _limits(self) -> tuple[float, int, float]:
@@ -92,7 +92,7 @@ class BatchLimit:
         `took_ms` includes the time in which it waited for its subscribers.
         """
         shares = [amount / self.largest[id] for id, amount in taken.items() if id in self.largest]
-        self.took(shares, took_ms)
+        self.record(shares, took_ms)
 
 
 def limited(most: int, path: str | None) -> int:

@@ -152,11 +152,11 @@ class PartitionClocks:
         holding = self._core.holding
         return "data of its source" if holding is None else f"partition {holding} of its source"
 
-    def saw(self, newest: Newest, planned_ms: int, now_ms: int) -> None:
+    def observe(self, newest: Newest, planned_ms: int, now_ms: int) -> None:
         """Take a batch that was planned at `planned_ms`."""
         self.has_outgrown = self.has_outgrown or newest.unknown > 0
         if not self.has_outgrown:
-            self._core.saw(newest.by_partition, planned_ms, now_ms)
+            self._core.observe(newest.by_partition, planned_ms, now_ms)
 
     def looked(self, now_ms: int) -> bool:
         """Note that the query waits for data; returns whether that moved the clock."""

@@ -220,7 +220,7 @@ class ApplicationVersions:
             earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
                 query.versions.begin_with(earlier)
-                query.changes.go_over(earlier)
+                query.changes.switch_to(earlier)
 
     def newest_of(self, fragment: str) -> int | None:
         """The largest timestamp that messages of a fragment may have by now; None: there was none."""

@@ -162,7 +162,7 @@ class FragmentChanges:
         delete_ended(self._execution.rundir, before, now)
         forget_former_states(self._execution.rundir.home / "fragments", now.drops)
 
-    def let_leave(self, id: str, change: Change, *, goes_back: bool) -> None:
+    def remove_fragment(self, id: str, change: Change, *, goes_back: bool) -> None:
         """Begin to remove a fragment; `goes_back` if it was new with a version that was rolled back."""
         owner = change.number if goes_back else change.before
         self._left_by[id] = change.number, self._stored.version(owner)
@@ -198,9 +198,9 @@ class FragmentChanges:
 
     def _producers_have_stopped(self, id: str) -> bool:
         """Whether the producers of a fragment have stopped writing to it for good."""
-        return all(self._has_let_go(channel, producer) for channel, producer in self._channels(id))
+        return all(self._is_released_by(channel, producer) for channel, producer in self._channels(id))
 
-    def _has_let_go(self, channel: str, producer: str) -> bool:
+    def _is_released_by(self, channel: str, producer: str) -> bool:
         driver = self._drivers.get(producer)
         if driver is None or driver.is_finished:
             return True
@@ -241,7 +241,7 @@ class FragmentChanges:
     def _stop(self, id: str) -> None:
         """Stop a fragment; its producers no longer wait for it."""
         for channel, _ in self._channels(id):
-            self._execution.flow.is_left(channel)
+            self._execution.flow.subscriber_left(channel)
             self._unbegun.discard((id, channel))
         driver = self._drivers.pop(id, None)
         if driver is not None:

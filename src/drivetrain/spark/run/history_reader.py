@@ -149,7 +149,7 @@ class HistoryReader:
             began_ms = _now_ms()
             yield from self._read(at, to)
             at = to
-            pause_ms = self._pace.took(_now_ms() - began_ms)
+            pause_ms = self._pace.record(_now_ms() - began_ms)
             self.is_near = self.is_near or at == end
             until_ms = _now_ms() + (0 if self.is_near else pause_ms)
             while _now_ms() < until_ms:
@@ -256,7 +256,7 @@ class HistoryReader:
             newest = frames.newest()
         if self._is_ordered:
             newest = {**newest, **self._clock.observed_in_trunk(self._started().of_spark)}
-            self._clock.saw(newest, _now_ms())
+            self._clock.observe(newest, _now_ms())
             after_ms = self._clock.after(0, to, ends_input=False)
             self._clock_ms = max(self._clock_ms, NO_CLOCK_MS if after_ms is None else after_ms)
         return made

@@ -65,7 +65,7 @@ def test_whoever_dies_and_whatever_cannot_be_written_no_message_is_missed(
     for size, happens in batches:
         end = min(len(times), at + size)
         store.away = happens == "away" or (store.away and happens != "back")
-        index.took({P: at}, {P: end}, {P: max(times[at:end], default=None)}, None)
+        index.record({P: at}, {P: end}, {P: max(times[at:end], default=None)}, None)
         at = end
         if happens == "dies":
             index = opened(store)
@@ -80,9 +80,9 @@ def test_a_store_grows_by_a_record_for_each_batch_and_shrinks_to_a_picture() -> 
     index = opened(store)
     index.renew({P: 5})
     for n in range(5, 5 + 2 * RECORDS):
-        index.took({P: n}, {P: n + 1}, {P: n}, None)
+        index.record({P: n}, {P: n + 1}, {P: n}, None)
         assert len(store.records) <= RECORDS + 1
-    index.took({P: 7}, {P: 8}, {P: 7}, None)
+    index.record({P: 7}, {P: 8}, {P: 7}, None)
     assert opened(store).start(P, 5 + 2 * RECORDS - 1) == 5 + 2 * RECORDS - 1
     assert opened(store).start(P, 0) == 5
 
@@ -91,7 +91,7 @@ def test_what_is_known_of_another_event_time_or_topic_counts_for_nothing() -> No
     store = Memory()
     index = opened(store)
     index.renew({P: 0})
-    index.took({P: 0}, {P: 9}, {P: 1}, None)
+    index.record({P: 0}, {P: 9}, {P: 1}, None)
     assert opened(store).start(P, 2) == 9
     assert opened(store, column="other").start(P, 2) is None
     assert opened(store, id="2").start(P, 2) is None
@@ -102,7 +102,7 @@ def test_what_is_known_of_another_event_time_or_topic_counts_for_nothing() -> No
 def test_a_life_that_drops_what_is_older_than_its_replay_does_not_take_it_for_older_than_that() -> None:
     index = opened(Memory())
     index.renew({P: 0})
-    index.took({P: 0}, {P: 9}, {P: None}, floor_ms=99)
+    index.record({P: 0}, {P: 9}, {P: None}, floor_ms=99)
     assert index.start(P, 99) == 0
     assert index.start(P, 100) == 9
 

@@ -151,26 +151,26 @@ class ApplicationChanges:
             self._is_reading = True
             in_thread(self._owner, self._stored.begin, self._begun, self._not_begun)
 
-    def _begun(self, standing: VersionsState) -> None:
+    def _begun(self, state_read: VersionsState) -> None:
         self._is_reading = False
-        self._state = standing.state
-        self.scalings.resume(standing.scaling)
-        self._stand(standing)
-        if standing.change is not None or standing.handover is not None:
-            self._kept.known = standing.stages
-            self._history.resume(standing.state.version)
-        if standing.change is not None:
-            self._running.job.spared = frozenset(standing.change.may_fail_before_a_batch)
-            self._take(trial.ChangeResumed(standing.change))
+        self._state = state_read.state
+        self.scalings.resume(state_read.scaling)
+        self._apply(state_read)
+        if state_read.change is not None or state_read.handover is not None:
+            self._kept.known = state_read.stages
+            self._history.resume(state_read.state.version)
+        if state_read.change is not None:
+            self._running.job.spared = frozenset(state_read.change.may_fail_before_a_batch)
+            self._take(trial.ChangeResumed(state_read.change))
         self._settled()
 
-    def _stand(self, standing: VersionsState) -> None:
+    def _apply(self, state_read: VersionsState) -> None:
         """Have attempts read the files, and adapt the job to them."""
         reports = self._reports
-        reports.number, reports.newest = standing.state.version, standing.newest
-        reports.is_trial = standing.change is not None
-        self._handover.stand(standing)
-        for fragment in self._leaving.stand(standing):
+        reports.number, reports.newest = state_read.state.version, state_read.newest
+        reports.is_trial = state_read.change is not None
+        self._handover.apply(state_read)
+        for fragment in self._leaving.apply(state_read):
             self._notice(f"fragment {fragment} has left the application")
 
     def _not_begun(self, error: Exception) -> None:
@@ -213,21 +213,21 @@ class ApplicationChanges:
         self._pause.look()
         self.scalings.beat()
         if self._state is not None and self._core.stage in _BETWEEN_STEPS:
-            self._reports.have_look()
+            self._reports.poll()
             self._look_at_leaving()
 
     def _look_at_leaving(self) -> None:
         self._leaving.look()
         if self._leaving.is_behind and not self._is_reading:
             self._is_reading = True
-            in_thread(self._owner, self._stored.stands, self._look_again, self._not_read)
+            in_thread(self._owner, self._stored.read_state, self._look_again, self._not_read)
 
-    def _look_again(self, standing: VersionsState) -> None:
+    def _look_again(self, state_read: VersionsState) -> None:
         """An attempt of a fragment that leaves has ended: it has left, or needs another one."""
         self._is_reading = False
-        if standing.newest != self._reports.newest or self._core.stage not in _BETWEEN_STEPS:
+        if state_read.newest != self._reports.newest or self._core.stage not in _BETWEEN_STEPS:
             return  # it was read before the last step
-        self._stand(standing)
+        self._apply(state_read)
         self._leaving.run_again()
         self._settled()
 
@@ -343,7 +343,7 @@ class ApplicationChanges:
                 record = functools.partial(self._stored.record, self._compiled)
                 in_thread(self._owner, record, functools.partial(self._recorded, change), self._not_recorded)
             case trial.UseVersion():
-                self._reports.have_look()
+                self._reports.poll()
             case trial.RecordOutcome():
                 record = functools.partial(self._stored.record_outcome, effect)
                 then = functools.partial(self._outcome_recorded, effect)
@@ -353,15 +353,15 @@ class ApplicationChanges:
             case trial.ReportOutcome():
                 self._tell_end(effect)
 
-    def _recorded(self, change: Change, standing: VersionsState) -> None:
+    def _recorded(self, change: Change, state_read: VersionsState) -> None:
         self._running.job.spared = frozenset(change.may_fail_before_a_batch)
         self._history.recorded(change.number)
         self._asking.recorded()
         if self._compiled is not None:
             progress = self._running.progress
             progress.shown_before, progress.shown = progress.shown, self._compiled.shown
-        self._stand(standing)  # new fragments start with that
-        waits, handover = ", ".join(sorted(change.touched)), standing.handover
+        self._apply(state_read)  # new fragments start with that
+        waits, handover = ", ".join(sorted(change.touched)), state_read.handover
         at = "" if handover is None else f"; it takes effect at {moment_text(handover.at_ms)}"
         self._notice(f"version {change.number} is in force, and on trial until a batch of {waits}{at}")
         self._take(trial.VersionRecorded())
@@ -376,11 +376,11 @@ class ApplicationChanges:
         if self._state is not None:
             self._show(self._state)
 
-    def _outcome_recorded(self, _: trial.RecordOutcome, standing: VersionsState) -> None:
+    def _outcome_recorded(self, _: trial.RecordOutcome, state_read: VersionsState) -> None:
         progress = self._running.progress
         if self._core.stage is Stage.GOING_BACK:
             progress.shown = progress.shown_before or progress.shown
-        self._stand(standing)
+        self._apply(state_read)
         self._leaving.run_again()
         self._take(trial.OutcomeRecorded())
 
@@ -391,7 +391,7 @@ class ApplicationChanges:
         self._show(ChangeState(self._reports.number, Stage.IDLE, change.number, change.before, (), *how))
         self._compiled = None
         self._notice(f"{show_end(ended)} ({in_words(self._history.stages)})")
-        self._reports.have_look()
+        self._reports.poll()
         self._answer_taken()
         self._owner.report()
         self._settled()

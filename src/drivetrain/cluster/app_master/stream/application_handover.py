@@ -49,15 +49,15 @@ class ApplicationHandover:
         """The handover that is under way."""
         return self._stages.handover
 
-    def stand(self, standing: VersionsState) -> None:
+    def apply(self, state_read: VersionsState) -> None:
         """The files have been read: begin the handover to the version in force, or end another one."""
-        known, found = self._stages.handover, standing.handover
-        if known is not None and known.number == standing.state.version:
+        known, found = self._stages.handover, state_read.handover
+        if known is not None and known.number == state_read.state.version:
             return  # reports show its progress
         self._stages.withdraw()
         self._clocks = {}
         if found is not None and found.number != self._ended:
-            self._take(HandoverBegun(found, standing.alone))
+            self._take(HandoverBegun(found, state_read.alone))
 
     def seen(self, seen: VersionReport) -> None:
         """The report of a fragment's current attempt."""

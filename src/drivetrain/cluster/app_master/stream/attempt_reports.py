@@ -68,7 +68,7 @@ class AttemptReports:
                 found.add(execution.executor)
         return sorted(id for id in found if id is not None)
 
-    def have_look(self) -> None:
+    def poll(self) -> None:
         """Ask the executors whose attempts are not up to date to look again."""
         fragments = [execution.fragment for execution in self._running.job.executions]
         for executor in self.behind(fragments):

@@ -105,14 +105,14 @@ class ChangeCompiler:
     async def _request(self, id: str, message: ChangeGraph) -> CheckVersion:
         """The request to executors, once they can find the archive."""
         context = self._owner.context
-        stands = await context.blocking(self._stored.stands)
+        state_read = await context.blocking(self._stored.read_state)
         if message.code is not None:
             data = await self._bring(message.code.sha256)
             await context.blocking(self._stored.propose_archive, id, data)
         return CheckVersion(
             self._owner.setup.epoch,
             id,
-            message.against or stands.state.version,
+            message.against or state_read.state.version,
             message.code,
             message.number,
             message.options,

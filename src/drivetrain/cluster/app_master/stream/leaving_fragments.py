@@ -51,17 +51,17 @@ class LeavingFragments:
         """The fragments that have not left yet."""
         return tuple(self._leaving)
 
-    def stand(self, standing: VersionsState) -> list[str]:
+    def apply(self, state_read: VersionsState) -> list[str]:
         """Take over the contents of the files; returns the fragments that have left since the last call.
 
         The job consists of the fragments in the files, and of those that have left, but may still run.
         """
-        left = [id for id in self._leaving if id not in standing.leaving]
-        self._leaving = standing.leaving
-        self._known = {vertex.fragment for vertex in standing.vertices}
+        left = [id for id in self._leaving if id not in state_read.leaving]
+        self._leaving = state_read.leaving
+        self._known = {vertex.fragment for vertex in state_read.vertices}
         job = self._running.job
         stay = [v for v in job.vertices if v.fragment not in self._known and _may_run(job, v.fragment)]
-        self._running.becomes((*standing.vertices, *stay), standing.participants)
+        self._running.replace_vertices((*state_read.vertices, *stay), state_read.participants)
         return left
 
     def refusal(self, starts: Iterable[str]) -> UnavailableError | None:
@@ -90,7 +90,7 @@ class LeavingFragments:
             execution = self._running.job.execution(fragment)
             if execution is None or execution.executor is None:
                 continue
-            if all(self._has_let_go(channel, producer) for channel, producer in channels.items()):
+            if all(self._is_released_by(channel, producer) for channel, producer in channels.items()):
                 self._running.tell(
                     execution.executor, LeavePermitted(self._epoch, fragment, execution.attempt)
                 )
@@ -100,7 +100,7 @@ class LeavingFragments:
         for fragment in self._leaving:
             self._running.perform(self._running.job.runs_again(fragment))
 
-    def _has_let_go(self, channel: str, producer: str) -> bool:
+    def _is_released_by(self, channel: str, producer: str) -> bool:
         execution = self._running.job.execution(producer)
         if execution is None or execution.state is ExecutionState.FINISHED:
             return True

@@ -72,7 +72,7 @@ class PausedChange:
         self._running: Final = running
         self._stored: Final = stored
         self._pause: _Pause | None = None
-        self._stand: dict[str, int | None] = {}
+        self._apply: dict[str, int | None] = {}
 
     @property
     def is_under_way(self) -> bool:
@@ -91,7 +91,7 @@ class PausedChange:
             execution = job.execution(fragment)
             attempts[fragment] = -1 if execution is None else execution.attempt
         now_ms = self._owner.setup.clock_ms()
-        self._pause, self._stand = _Pause(compiled, attempts, now_ms, ready, refused), {}
+        self._pause, self._apply = _Pause(compiled, attempts, now_ms, ready, refused), {}
         error = self._moved(self._pause)
         if error is not None:
             self._pause = None
@@ -110,7 +110,7 @@ class PausedChange:
         if pause is None or seen.stands != pause.compiled.id:
             return
         if pause.attempts.get(seen.fragment) == seen.attempt:
-            self._stand[seen.fragment] = seen.newest_ms
+            self._apply[seen.fragment] = seen.newest_ms
 
     def look(self) -> None:
         """Ask attempts that do not stand yet; continue when all do, or end the pause."""
@@ -118,9 +118,9 @@ class PausedChange:
         if pause is None or not pause.is_waiting:
             return
         error = self._moved(pause) or self._too_long(pause)
-        missing = pause.attempts.keys() - self._stand.keys()
+        missing = pause.attempts.keys() - self._apply.keys()
         if error is None and not missing:
-            newest_ms = max((ms for ms in self._stand.values() if ms is not None), default=None)
+            newest_ms = max((ms for ms in self._apply.values() if ms is not None), default=None)
             self._choose(pause, newest_ms)
         elif error is not None:
             self.end(error)

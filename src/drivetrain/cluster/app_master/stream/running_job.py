@@ -176,11 +176,11 @@ class RunningJob:
 
     # ---- requests of the application master
 
-    def becomes(self, vertices: Sequence[Vertex], participants: Mapping[str, bool]) -> None:
+    def replace_vertices(self, vertices: Sequence[Vertex], participants: Mapping[str, bool]) -> None:
         """The job consists of these fragments from now on; `participants` take part in checkpoints."""
         if tuple(vertices) != self.job.vertices:
             self.clock.changed(vertices)
-            self.perform(self.job.becomes(vertices))
+            self.perform(self.job.replace_vertices(vertices))
         self._checkpoints.changed(participants)
 
     def fail(self, error: ErrorView, *, retryable: bool) -> None:

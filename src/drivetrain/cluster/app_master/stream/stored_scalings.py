@@ -53,7 +53,7 @@ class StoredScalings:
         if wanted is None or wanted.app_id != self._me.app_id:
             self._wanted.remove()
 
-    def stands(self) -> ScalingState | None:
+    def read_state(self) -> ScalingState | None:
         """The scaling that is wanted, as it was asked for; else the last one that was done."""
         wanted = self._wanted.read()
         if wanted is not None:

@@ -138,9 +138,9 @@ class StoredVersions:
                     stored.version(record.follows)
                 except InputError as error:
                     stored.note_ending(record.number, Outcome.DONE, None, str(error))
-        return replace(self.stands(), scaling=self.scalings.stands())
+        return replace(self.read_state(), scaling=self.scalings.read_state())
 
-    def stands(self) -> VersionsState:
+    def read_state(self) -> VersionsState:
         """The state of the versions; raises InputError when a file is damaged."""
         stored = self._rundir.versions
         roles, record = roles_in(stored), stored.in_force()
@@ -293,7 +293,7 @@ class StoredVersions:
                 self._pause.remove()
         self.withdraw(compiled.id)
         maybe_crash(CrashPoint.AFTER_VERSION)
-        return self.stands()
+        return self.read_state()
 
     def record_outcome(self, effect: RecordOutcome) -> VersionsState:
         """Record how a change has ended, and which fragments now have to leave; raises like `record`."""
@@ -302,7 +302,7 @@ class StoredVersions:
         with self._rundir.preparation.while_prepared_by(self._me):
             stored = self._rundir.versions
             if stored.ending(change.number) is not None:
-                return self.stands()
+                return self.read_state()
             if outcome is Outcome.DONE:
                 note_done(stored, change)
                 before, now = stored.version(change.before), stored.version(change.number)
@@ -314,7 +314,7 @@ class StoredVersions:
                 why = (effect.fragment, effect.why)
                 stored.note_ending(change.number, outcome, *why, to_remove=new, leaving=leaving)
         maybe_crash(CrashPoint.AFTER_OUTCOME)
-        return self.stands()
+        return self.read_state()
 
     # ---- configuration
 

@@ -82,7 +82,7 @@ class AppMasters:
     def __init__(
         self,
         settings: MasterSettings,
-        standing: Leadership,
+        leadership: Leadership,
         context: Context,
         registry: ApplicationRegistry,
         queue: DurableQueue,
@@ -90,7 +90,7 @@ class AppMasters:
         wall_ms: Callable[[], int],
     ) -> None:
         self._settings: Final = settings
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._context: Final = context
         self._registry: Final = registry
         self._queue: Final = queue
@@ -104,7 +104,7 @@ class AppMasters:
     def take_over(self) -> None:
         """Give every live application without a `AppMasterState` one: wait for its application master, or
         start it."""
-        now_ms = self._standing.now_ms()
+        now_ms = self._leadership.now_ms()
         for record in self._registry.records.values():
             if record.state.is_over or record.app_id in self._runs:
                 continue
@@ -121,7 +121,7 @@ class AppMasters:
 
     def start(self, app_id: str, delay_ms: int = 0) -> None:
         """Start the application master of the next epoch, after a delay."""
-        self._runs[app_id] = AppMasterState(start_at_ms=self._standing.now_ms() + delay_ms)
+        self._runs[app_id] = AppMasterState(start_at_ms=self._leadership.now_ms() + delay_ms)
 
     def accept(self, message: RegisterAppMaster) -> ApplicationRecord:
         """Register an application master; returns the application's record. Raises `RefusedError`."""
@@ -194,7 +194,7 @@ class AppMasters:
             return
         record = self._registry.launch(app_id, message.allocation_id, message.worker_id, message.worker_name)
         run = self._runs[app_id] = AppMasterState(
-            due_ms=self._standing.now_ms() + self._settings.app_master_timeout_ms
+            due_ms=self._leadership.now_ms() + self._settings.app_master_timeout_ms
         )
         launch = Launch(
             message.allocation_id,
@@ -209,7 +209,7 @@ class AppMasters:
         def tell() -> None:
             if self._runs.get(app_id) is run:
                 run.launch = launch
-                run.launch_at_ms = self._standing.now_ms()
+                run.launch_at_ms = self._leadership.now_ms()
                 message.worker.tell(launch, self._context.parent)
 
         self._queue.keep(record)
@@ -221,7 +221,7 @@ class AppMasters:
         run = self._runs.get(app_id)
         if run is not None:
             run.waits_for = f"waits for slots for its application master: {message.why}"
-            run.start_at_ms = self._standing.now_ms() + _FIRST_RETRY_MS
+            run.start_at_ms = self._leadership.now_ms() + _FIRST_RETRY_MS
 
     def launch_answered(self, message: Launched | LaunchFailed | ProcessExited) -> None:
         """Handle a worker's report on a launch."""
@@ -254,7 +254,7 @@ class AppMasters:
         if not after.state.is_over:
             failures = len(after.deaths_ms)
             delay_ms = 0 if was_moved or failures < 2 else min(_FIRST_RETRY_MS * 2**failures, _LAST_RETRY_MS)
-            self._runs[app_id] = AppMasterState(start_at_ms=self._standing.now_ms() + delay_ms)
+            self._runs[app_id] = AppMasterState(start_at_ms=self._leadership.now_ms() + delay_ms)
 
     # ---- workers
 
@@ -292,10 +292,10 @@ class AppMasters:
                     run.was_held = True
                     run.launch = None
                     continue
-                since_ms = over_since.setdefault(each.allocation_id, self._standing.now_ms())
+                since_ms = over_since.setdefault(each.allocation_id, self._leadership.now_ms())
                 if (
                     record.state is not ApplicationState.KILLED
-                    and self._standing.now_ms() < since_ms + _END_GRACE_MS
+                    and self._leadership.now_ms() < since_ms + _END_GRACE_MS
                 ):
                     continue  # give it time to end on its own
             self._stop_process(worker_id, each.allocation_id)
@@ -332,7 +332,7 @@ class AppMasters:
 
     def tick(self) -> None:
         """Time has passed: request slots, repeat launches, replace those that did not register in time."""
-        now_ms = self._standing.now_ms()
+        now_ms = self._leadership.now_ms()
         for app_id, run in list(self._runs.items()):
             record = self._registry.records[app_id]
             if run.start_at_ms is not None and now_ms >= run.start_at_ms:

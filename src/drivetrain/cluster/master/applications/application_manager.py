@@ -80,7 +80,7 @@ class AppManager(LeaderActor):
         self,
         settings: MasterSettings,
         term: int,
-        standing: Leadership,
+        leadership: Leadership,
         values: dict[str, bytes],
         wall_ms: Callable[[], int],
         scheduler: ActorRef,
@@ -89,7 +89,7 @@ class AppManager(LeaderActor):
     ) -> None:
         self._settings: Final = settings
         self.leading_term = self._term = term
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._wall_ms: Final = wall_ms
         self._scheduler: Final = scheduler
         self._writer: Final = registry
@@ -107,7 +107,7 @@ class AppManager(LeaderActor):
         self._queue = DurableQueue(self._writer, self.context.me, self._registry.records, self.mishaps)
         self._masters = AppMasters(
             self._settings,
-            self._standing,
+            self._leadership,
             self.context,
             self._registry,
             self._queue,
@@ -135,7 +135,7 @@ class AppManager(LeaderActor):
 
     def act(self, message: Message) -> None:
         """Handle one message; ignores all once the lease has run out."""
-        if not self._standing.leads(self._term):
+        if not self._leadership.leads(self._term):
             return
         try:
             self._handle(message)

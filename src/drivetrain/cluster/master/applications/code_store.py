@@ -76,12 +76,12 @@ class CodeStore(GuardedActor):
     """The archives of one master."""
 
     def __init__(
-        self, settings: MasterSettings, disk: Disk, store: ReplicaStore, standing: Leadership
+        self, settings: MasterSettings, disk: Disk, store: ReplicaStore, leadership: Leadership
     ) -> None:
         self._settings: Final = settings
         self._disk: Final = disk
         self._store: Final = store
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._archives: dict[str, _Archive] = {}
         self._waiting: dict[str, list[tuple[ActorRef, Message]]] = {}
 
@@ -276,7 +276,7 @@ class CodeStore(GuardedActor):
 
     async def _spread(self, sha256: str) -> int:
         """Send the archive to the other masters; returns how many have it, including this one."""
-        peers = [self._standing.peers[address] for address in sorted(self._standing.peers)]
+        peers = [self._leadership.peers[address] for address in sorted(self._leadership.peers)]
         outcomes = await asyncio.gather(*(self._send_to(peer, sha256) for peer in peers))
         return 1 + sum(outcomes)
 
@@ -301,8 +301,8 @@ class CodeStore(GuardedActor):
 
         Another master has it, because a majority received it before its upload was answered.
         """
-        for address in sorted(self._standing.peers):
-            peer, offset = self._standing.peers[address], 0
+        for address in sorted(self._leadership.peers):
+            peer, offset = self._leadership.peers[address], 0
             try:
                 while True:
                     timeout_ms = self._settings.quorum_timeout_ms // 2
@@ -321,8 +321,8 @@ class CodeStore(GuardedActor):
 
     async def _sweep(self) -> None:
         """Remove archives that no application has needed for a while."""
-        now_ms = self._standing.now_ms()
-        if self._standing.election.leader is None:
+        now_ms = self._leadership.now_ms()
+        if self._leadership.election.leader is None:
             return
         needed = codes_of(self._store.map.values())
         for sha256, archive in list(self._archives.items()):

@@ -86,14 +86,14 @@ class RegistryActor(LeaderActor):
         self,
         settings: MasterSettings,
         term: int,
-        standing: Leadership,
+        leadership: Leadership,
         store: ReplicaStore,
         replica: ActorRef,
         election: ActorRef,
     ) -> None:
         self._settings: Final = settings
         self.leading_term = self._term = term
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._store: Final = store
         self._replica: Final = replica
         self._election: Final = election
@@ -195,7 +195,7 @@ class RegistryActor(LeaderActor):
             for key, entry in self._store.map.entries.items()
             if key in self._wanted and entry.stamp >= self._wanted[key]
         }
-        self._fetch_until_ms = self._standing.now_ms() + self._settings.quorum_timeout_ms
+        self._fetch_until_ms = self._leadership.now_ms() + self._settings.quorum_timeout_ms
         self._ask_for_entries(self._holders)
 
     def _ask_for_entries(self, holders: dict[str, ActorRef]) -> None:
@@ -219,7 +219,7 @@ class RegistryActor(LeaderActor):
             if wanted is not None and entry.stamp >= wanted:
                 self._found[entry.key] = entry
         if len(self._found) > before:
-            self._fetch_until_ms = self._standing.now_ms() + self._settings.quorum_timeout_ms
+            self._fetch_until_ms = self._leadership.now_ms() + self._settings.quorum_timeout_ms
             sender = self.context.sender
             self._ask_for_entries({m: holder for m, holder in self._holders.items() if holder == sender})
 
@@ -302,7 +302,7 @@ class RegistryActor(LeaderActor):
     # ---- rounds
 
     def _replicas(self) -> dict[str, ActorRef]:
-        return {self._settings.me: self._replica, **self._standing.peers}
+        return {self._settings.me: self._replica, **self._leadership.peers}
 
     def _start_round(self, messages: list[Message]) -> None:
         self._rounds += 1
@@ -315,9 +315,9 @@ class RegistryActor(LeaderActor):
 
     def _send(self) -> None:
         """Send the round to replicas that have not acknowledged it; request missing entries."""
-        if self._has_failed or not self._standing.leads(self._term):
+        if self._has_failed or not self._leadership.leads(self._term):
             return
-        now_ms = self._standing.now_ms()
+        now_ms = self._leadership.now_ms()
         if self._stage is Stage.FETCHING:
             if now_ms >= self._fetch_until_ms:
                 self._fail("what a majority holds could not be read in time")
@@ -336,7 +336,7 @@ class RegistryActor(LeaderActor):
         self.context.system.purgatory.check_and_complete(self._key(current.number))
         if not current.completed or len(current.acknowledged) < current.quorum:
             return
-        if not self._standing.leads(self._term):
+        if not self._leadership.leads(self._term):
             self._fail("its lease ran out")
             return
         self._round = None

@@ -69,11 +69,11 @@ class ElectionActor(GuardedActor):
     """Drives the election of one master."""
 
     def __init__(
-        self, settings: MasterSettings, store: VoteStore, standing: Leadership, agreement: ActorRef
+        self, settings: MasterSettings, store: VoteStore, leadership: Leadership, agreement: ActorRef
     ) -> None:
         self._settings = settings
         self._store = store
-        self._standing = standing
+        self._leadership = leadership
         self._agreement = agreement
         self._looked_ms: dict[str, int] = {}
         self._complaints: set[str] = set()
@@ -85,7 +85,7 @@ class ElectionActor(GuardedActor):
 
     async def act(self, message: Message) -> None:
         """Turn a message into an event, and perform its effects."""
-        if self._standing.refusal is not None:
+        if self._leadership.refusal is not None:
             return
         match message:
             case PeerFound(address, master):
@@ -99,7 +99,7 @@ class ElectionActor(GuardedActor):
             case Resign(term, why):
                 event = core.Resigned(core.Term(term), why)
             case VoteRequest() | VoteReply() | LeaseRequest() | LeaseReply() | ReleaseLease():
-                if not self._is_listed(message) or not is_plausible(message, self._standing.election.term):
+                if not self._is_listed(message) or not is_plausible(message, self._leadership.election.term):
                     return
                 event = _event(message)
             case _:
@@ -108,10 +108,10 @@ class ElectionActor(GuardedActor):
         await self._step(event)
 
     async def _step(self, event: core.ElectionEvent) -> None:
-        election = self._standing.election
-        effects = deque(election.step(event, self._standing.now_ms()))
+        election = self._leadership.election
+        effects = deque(election.step(event, self._leadership.now_ms()))
         if election.leader is not None:
-            self._standing.leader_seen_ms = self._standing.now_ms()
+            self._leadership.leader_seen_ms = self._leadership.now_ms()
         while effects:
             effect = effects.popleft()
             if not isinstance(effect, core.PersistVote):
@@ -128,7 +128,7 @@ class ElectionActor(GuardedActor):
                 return
             self._complaints.discard("disk")
             persisted = core.VotePersisted(effect.term, effect.voted_for)
-            effects.extend(election.step(persisted, self._standing.now_ms()))
+            effects.extend(election.step(persisted, self._leadership.now_ms()))
 
     def _perform(self, effect: core.ElectionEffect) -> None:
         me, list_id = self._settings.me, self._settings.list_id
@@ -161,7 +161,7 @@ class ElectionActor(GuardedActor):
     # ---- other masters
 
     def _send_to_all(self, message: Message) -> None:
-        for peer in self._standing.peers.values():
+        for peer in self._leadership.peers.values():
             peer.tell(message, self.context.me)
 
     def _is_listed(self, message: VoteRequest | VoteReply | LeaseRequest | LeaseReply | ReleaseLease) -> bool:
@@ -169,20 +169,20 @@ class ElectionActor(GuardedActor):
         if message.list_id != self._settings.list_id or address not in self._settings.peers:
             self._agreement.tell(CompareLists(address))
             return False
-        self._standing.last_seen_ms[address] = self._standing.now_ms()
-        sender, known = self.context.sender, self._standing.peers.get(address)
+        self._leadership.last_seen_ms[address] = self._leadership.now_ms()
+        sender, known = self.context.sender, self._leadership.peers.get(address)
         if sender is not None and known is not None and sender.path.address != known.path.address:
             # That master was restarted: the reference to it is outdated.
-            del self._standing.peers[address]
+            del self._leadership.peers[address]
             self._looked_ms.pop(address, None)
             self._look_for_peers()
         return True
 
     def _look_for_peers(self) -> None:
-        now_ms, lease_ms = self._standing.now_ms(), self._settings.lease_ms
+        now_ms, lease_ms = self._leadership.now_ms(), self._settings.lease_ms
         for address in self._settings.peers:
-            is_silent = now_ms - self._standing.last_seen_ms.get(address, 0) > lease_ms
-            is_known = address in self._standing.peers
+            is_silent = now_ms - self._leadership.last_seen_ms.get(address, 0) > lease_ms
+            is_known = address in self._leadership.peers
             if (is_known and not is_silent) or now_ms - self._looked_ms.get(
                 address, -lease_ms
             ) < lease_ms // 4:
@@ -197,7 +197,7 @@ class ElectionActor(GuardedActor):
 
     def _found(self, address: str, master: ActorRef | None) -> None:
         if master is not None:
-            self._standing.peers[address] = master
+            self._leadership.peers[address] = master
             self._agreement.tell(CompareLists(address, master))
 
     def _complain(self, about: str, what: str) -> None:

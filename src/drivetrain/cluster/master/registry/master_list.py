@@ -42,9 +42,9 @@ SAME_TIME_MS: Final = 2 * _ANSWER_MS
 class Agreement(GuardedActor):
     """Compares the list of this master with those of others."""
 
-    def __init__(self, settings: MasterSettings, standing: Leadership) -> None:
+    def __init__(self, settings: MasterSettings, leadership: Leadership) -> None:
         self._settings: Final = settings
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._asking: set[str] = set()
         self._done: dict[str, Address] = {}  # the process of each master whose list was compared
         self._logged: set[tuple[str, tuple[str, ...]]] = set()
@@ -62,7 +62,7 @@ class Agreement(GuardedActor):
                         del self._done[next(iter(self._done))]
                     self._judge(address, masters, age_ms)
             case GetMasterList(asker, masters, age_ms):
-                self.context.reply(MasterList(self._settings.masters, self._standing.age_ms()))
+                self.context.reply(MasterList(self._settings.masters, self._leadership.age_ms()))
                 if asker is not None:
                     self._judge(asker, masters, age_ms)
             case _:
@@ -85,12 +85,12 @@ class Agreement(GuardedActor):
     async def _ask(self, address: str) -> tuple[ActorRef, MasterList]:
         path = f"drivetrain://master@{address}/user/master"
         master = await self.context.system.lookup(path, timeout_ms=_ANSWER_MS)
-        question = GetMasterList(self._settings.me, self._settings.masters, self._standing.age_ms())
+        question = GetMasterList(self._settings.me, self._settings.masters, self._leadership.age_ms())
         return master, await master.ask(question, MasterList, timeout_ms=_ANSWER_MS)
 
     def _judge(self, address: str, masters: tuple[str, ...], age_ms: int) -> None:
-        settings, standing = self._settings, self._standing
-        if sorted(masters) == sorted(settings.masters) or standing.refusal is not None:
+        settings, leadership = self._settings, self._leadership
+        if sorted(masters) == sorted(settings.masters) or leadership.refusal is not None:
             return
         error = ConfigError(
             f"the masters disagree about who the masters are: {address} has another list",
@@ -99,9 +99,9 @@ class Agreement(GuardedActor):
             got=", ".join(settings.masters),
             remedy="write the same list on every machine and start this master again",
         )
-        if standing.age_ms() < age_ms + SAME_TIME_MS:
+        if leadership.age_ms() < age_ms + SAME_TIME_MS:
             log.error("%s ends: %s", settings.me, error)
-            standing.refuse(error)
+            leadership.refuse(error)
         elif (address, masters) not in self._logged and len(self._logged) < _MOST:
             self._logged.add((address, masters))
             log.error("%s keeps running, as it started first: %s", settings.me, error)

@@ -112,10 +112,10 @@ class ReplicaStore:
 class Replica(GuardedActor):
     """Answers leaders and gossips."""
 
-    def __init__(self, settings: MasterSettings, store: ReplicaStore, standing: Leadership) -> None:
+    def __init__(self, settings: MasterSettings, store: ReplicaStore, leadership: Leadership) -> None:
         self._settings = settings
         self._store = store
-        self._standing = standing
+        self._leadership = leadership
         self._complained = False
         self._digests = DigestCollector()
         self._series = 0
@@ -127,7 +127,7 @@ class Replica(GuardedActor):
 
     async def act(self, message: Message) -> None:
         """Handle one request; its changes are durable before the answer."""
-        if not is_plausible(message, self._standing.election.term):
+        if not is_plausible(message, self._leadership.election.term):
             return
         match message:
             case WriteEntries():
@@ -241,7 +241,7 @@ class Replica(GuardedActor):
     # ---- gossip
 
     def _gossip(self) -> None:
-        peers = [peer for address, peer in sorted(self._standing.peers.items())]
+        peers = [peer for address, peer in sorted(self._leadership.peers.items())]
         if peers:
             peer = self.context.system.rng.choice(peers)
             replica = self._store.map

@@ -68,10 +68,10 @@ class WaitingRequest(DelayedOperation):
 class Scheduler(LeaderActor):
     """Allocates the workers' slots for the leader of `term`."""
 
-    def __init__(self, settings: MasterSettings, term: int, standing: Leadership) -> None:
+    def __init__(self, settings: MasterSettings, term: int, leadership: Leadership) -> None:
         self._settings: Final = settings
         self.leading_term = self._term = term
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._core: Final = SlotScheduler(str(term))
         self._workers: dict[str, WorkerUp] = {}
         self._requesters: dict[str, ActorRef] = {}
@@ -92,7 +92,7 @@ class Scheduler(LeaderActor):
 
     def act(self, message: Message) -> None:
         """Handle one message."""
-        now_ms = self._standing.now_ms()
+        now_ms = self._leadership.now_ms()
         match message:
             case RequestSlots():
                 self._request(message, now_ms)
@@ -161,7 +161,7 @@ class Scheduler(LeaderActor):
             self.context.system.purgatory.try_complete_else_watch(operation, (self._key(message.request_id),))
 
     def _perform(self, effects: Iterable[SlotEffect]) -> None:
-        if not self._standing.leads(self._term):
+        if not self._leadership.leads(self._term):
             return  # another master allocates these slots now; this actor is about to stop
         for effect in effects:
             request = effect.request

@@ -63,14 +63,14 @@ class WorkerManager(LeaderActor):
         self,
         settings: MasterSettings,
         term: int,
-        standing: Leadership,
+        leadership: Leadership,
         wall_ms: Callable[[], int],
         scheduler: ActorRef,
         applications: ActorRef,
     ) -> None:
         self._settings: Final = settings
         self.leading_term = self._term = term
-        self._standing: Final = standing
+        self._leadership: Final = leadership
         self._wall_ms: Final = wall_ms
         self._scheduler: Final = scheduler
         self._applications: Final = applications
