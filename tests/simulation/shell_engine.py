@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
-from shell_states import KeptStates
+from shell_states import StateEntries
 
 from drivetrain.api.sources import Generator
 from drivetrain.core.channel.channel_log import Segment
@@ -255,7 +255,7 @@ class StandInEngine:
 
     spark: Any = SimpleNamespace(conf={})
     cores = 2
-    states: KeptStates | None = None
+    states: StateEntries | None = None
     """The states that queries of sources keep; None: they keep none."""
     version_of: Callable[[Any], int]
     """The version that something was compiled with."""

@@ -29,7 +29,7 @@ from drivetrain.runtime.state.dropped_state import DroppedState
 from drivetrain.spark.run import change_proposal
 
 
-class KeptStates:
+class StateEntries:
     """The states of one application, whose state directory `state` finds."""
 
     def __init__(self, state: Callable[[], Path | None]) -> None:
@@ -98,7 +98,7 @@ def _place(checkpoint: Path, partition: int) -> Path:
     return checkpoint / "state" / "0" / str(partition)
 
 
-def drop_with_trunks(patched: pytest.MonkeyPatch, states: KeptStates) -> None:
+def drop_with_trunks(patched: pytest.MonkeyPatch, states: StateEntries) -> None:
     """Have each change of a trunk drop the state, as if it did not fit; count what happens to states."""
 
     def dropped(old: GraphVersion, new: GraphVersion, *_: Any, **__: Any) -> tuple[str, ...]:

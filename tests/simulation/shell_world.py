@@ -22,7 +22,7 @@ from shell_application import EXTRA, OF_A_CHANGE, DrawnApplication, check_versio
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, change_in, is_bad, time_of_ms, trunk_of
 from shell_process import Process, has_more
-from shell_states import KeptStates, drop_with_trunks
+from shell_states import StateEntries, drop_with_trunks
 from wall_clock import WallClock
 
 from drivetrain.config import Config
@@ -108,7 +108,7 @@ class World:
             is_long=drops,
             trunks=0.8 if drops else 0.3,
         )
-        self.states = KeptStates(self.state_directory) if drops else None
+        self.states = StateEntries(self.state_directory) if drops else None
         """The states of queries of sources, which changes of their trunks drop."""
         if drops:
             self.changes_left, self.eagerness = 40 if deaths else self.random.randrange(6, 30), 0.02

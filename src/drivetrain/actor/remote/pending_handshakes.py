@@ -42,7 +42,7 @@ _MOST_KNOWN_HOSTS: Final = 1024
 _NOT_WORTH_A_LINE: Final = frozenset({"crossed", "stopping"})
 
 
-class UnprovenConnections:
+class PendingHandshakes:
     """The accepted connections in their handshake; `opened` is called with those that have passed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int, deadline_s: float, opened: Opened) -> None:
@@ -151,7 +151,7 @@ class Dial:
             self._outcome.set_result(link)
 
     def link_frame(self, link: Link, frame: AnyFrame) -> None:
-        """Cannot happen, as with `UnprovenConnections`."""
+        """Cannot happen, as with `PendingHandshakes`."""
         link.abort(HandshakeError(f"{type(frame).__name__} before the session", reason="order"))
 
     def link_closed(self, link: Link, error: DrivetrainError) -> None:

@@ -40,7 +40,7 @@ from drivetrain.actor.remote.inbound_message import InboundMessage
 from drivetrain.actor.remote.link import Link
 from drivetrain.actor.remote.monitor import DeclareDead, HeartbeatMonitor
 from drivetrain.actor.remote.peer_warnings import PeerWarnings
-from drivetrain.actor.remote.pending_handshakes import Dial, UnprovenConnections
+from drivetrain.actor.remote.pending_handshakes import Dial, PendingHandshakes
 from drivetrain.actor.remote.remote_errors import AddressInUseError, HandshakeError, PortsInUseError
 from drivetrain.actor.remote.remote_settings import RemoteSettings
 from drivetrain.actor.remote.session import Session
@@ -88,7 +88,7 @@ class Remote:
         self.monitor: Final = HeartbeatMonitor(
             settings.heartbeat_interval_ms, settings.heartbeat_pause_ms, self._new_detector
         )
-        self._unproven: Final = UnprovenConnections(
+        self._unproven: Final = PendingHandshakes(
             self.loop, settings.max_handshakes, settings.connect_timeout_ms / 1000, self._admitted
         )
         self._dropped: Final = PeerWarnings(log, self.loop.time)

@@ -39,7 +39,7 @@ class SyncedFiles(PyArrowFileIO):
     def new_input(self, location: str) -> PyArrowFile:
         """A file to read."""
         scheme, netloc, path = self.parse_location(location, self.properties)
-        kind = _KeptFile if location.endswith(_MANIFESTS) else PyArrowFile
+        kind = _CachedFile if location.endswith(_MANIFESTS) else PyArrowFile
         return kind(
             location=location, path=path, fs=self.fs_by_scheme(scheme, netloc), buffer_size=_BUFFER_BYTES
         )
@@ -55,7 +55,7 @@ class SyncedFiles(PyArrowFileIO):
 _BUFFER_BYTES = 1024 * 1024
 
 
-class _KeptFile(PyArrowFile):
+class _CachedFile(PyArrowFile):
     def open(self, seekable: bool = True) -> Any:
         with _turn:
             content = _kept.get(self.location)

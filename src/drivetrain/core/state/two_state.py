@@ -316,7 +316,7 @@ class _Head(msgspec.Struct, array_like=True):
     timers: list[tuple[int, bytes]] = []
 
 
-class _Kept(msgspec.Struct, array_like=True):
+class _StoredPicture(msgspec.Struct, array_like=True):
     at_ms: int
     before: list[tuple[int, int, dict[bytes, bytes | None]]]
     version: int
@@ -329,13 +329,13 @@ H = TypeVar("H")
 def encoded_picture(picture: Picture) -> bytes:
     """Encode a picture."""
     before = [(span[0], span[1], dict(kept)) for span, kept in sorted(picture.before.items())]
-    kept = _Kept(picture.at_ms, before, picture.version, picture.is_coded)
+    kept = _StoredPicture(picture.at_ms, before, picture.version, picture.is_coded)
     return _framed(msgspec.msgpack.encode(kept), ())
 
 
 def decoded_picture(encoded: bytes) -> Picture:
     """Decode a picture; raises InputError for damaged bytes."""
-    kept, _ = _unframed(encoded, _Kept, "a picture of states")
+    kept, _ = _unframed(encoded, _StoredPicture, "a picture of states")
     before = {(start, end): before for start, end, before in kept.before}
     return Picture(kept.at_ms, before, kept.version, kept.is_coded)
 

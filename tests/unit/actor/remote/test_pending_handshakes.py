@@ -14,7 +14,7 @@ from drivetrain.actor.remote import Connection, ConnectionEvents, RemoteSettings
 from drivetrain.actor.remote.associations import MOST_PLACES, Associations
 from drivetrain.actor.remote.handshake import AcceptorHandshake, LocalIdentity
 from drivetrain.actor.remote.peer_warnings import LONGEST, MOST_LINES, PERIOD_S, PeerWarnings, printable
-from drivetrain.actor.remote.pending_handshakes import UnprovenConnections
+from drivetrain.actor.remote.pending_handshakes import PendingHandshakes
 from drivetrain.actor.remote.remote import Remote
 from drivetrain.actor.remote.transport import Frame
 from drivetrain.actor.remote.wire import PROTOCOL_VERSION, Hello, encode
@@ -45,7 +45,7 @@ class Line:
         self.is_closed = True
 
 
-def connect(strangers: UnprovenConnections, host: str, number: int = 0) -> Line:
+def connect(strangers: PendingHandshakes, host: str, number: int = 0) -> Line:
     line = Line(f"{host}:{number}")
     line.owner = strangers.accept(
         line, AcceptorHandshake(LocalIdentity(ME, None, 1000), lambda _: 0, bytes(32))
@@ -53,11 +53,11 @@ def connect(strangers: UnprovenConnections, host: str, number: int = 0) -> Line:
     return line
 
 
-def in_loop(test: Callable[[UnprovenConnections], Awaitable[None]]) -> Callable[[], None]:
+def in_loop(test: Callable[[PendingHandshakes], Awaitable[None]]) -> Callable[[], None]:
     def run() -> None:
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            strangers = UnprovenConnections(loop, MOST, 5.0, lambda link, agreement: None)
+            strangers = PendingHandshakes(loop, MOST, 5.0, lambda link, agreement: None)
             await test(strangers)
             strangers.close()
 
@@ -68,7 +68,7 @@ def in_loop(test: Callable[[UnprovenConnections], Awaitable[None]]) -> Callable[
 
 
 @in_loop
-async def test_the_oldest_stranger_goes_for_the_newest(strangers: UnprovenConnections) -> None:
+async def test_the_oldest_stranger_goes_for_the_newest(strangers: PendingHandshakes) -> None:
     lines = [connect(strangers, "10.0.0.9", number) for number in range(20)]
     assert len(strangers) == 6
     assert [line.is_closed for line in lines] == [True] * 14 + [False] * 6
@@ -76,7 +76,7 @@ async def test_the_oldest_stranger_goes_for_the_newest(strangers: UnprovenConnec
 
 @in_loop
 async def test_places_are_kept_for_hosts_from_which_a_peer_has_proved_itself(
-    strangers: UnprovenConnections,
+    strangers: PendingHandshakes,
 ) -> None:
     strangers.know(connect(strangers, "10.0.0.1").owner)  # type: ignore[arg-type]
     known = [connect(strangers, "10.0.0.1", number) for number in range(3)]

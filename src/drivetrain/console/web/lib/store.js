@@ -35,10 +35,10 @@ export const isGone = signal(false);
 /** The graph of the application with coordinates; undefined before it is known, null where there is none. */
 export const graph = signal(/** @type {import("./answers").Graph | null | undefined} */ (undefined));
 
-/** @typedef {import("./answers").ApplicationLine} ApplicationLine */
+/** @typedef {import("./answers").ApplicationSummary} ApplicationSummary */
 
 /** Applications by id, in no order; null before they are known. */
-export const applications = signal(/** @type {Map<string, ApplicationLine> | null} */ (null));
+export const applications = signal(/** @type {Map<string, ApplicationSummary> | null} */ (null));
 export const cluster = signal(/** @type {import("./answers").Cluster | null} */ (null));
 /** Whether the console shows the runs of one machine, and no cluster. */
 export const isOfRuns = computed(() => cluster.value?.shows === "runs");

@@ -10,7 +10,7 @@ import { Badge } from "../parts/badge.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { Table } from "../parts/table.js";
 
-/** @typedef {import("../lib/answers").ApplicationLine} Line */
+/** @typedef {import("../lib/answers").ApplicationSummary} Line */
 
 export function ApplicationsPage() {
   const [search, setSearch] = useState("");

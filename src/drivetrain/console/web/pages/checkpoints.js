@@ -45,7 +45,7 @@ export function CheckpointsPage() {
     <${Panel} title="Failures" note=${of.failures.length ? "the latest, newest first" : null}>
       ${
         of.failures.length
-          ? html`<${Table} label="FailedCall checkpoints" rows=${[...of.failures].reverse()} id=${(/** @type {FailedCall} */ one) => `${one.txid} ${one.at_ms}`} columns=${FAILURES(of.now_ms + sinceReport.value)} />`
+          ? html`<${Table} label="Failed checkpoints" rows=${[...of.failures].reverse()} id=${(/** @type {Failed} */ one) => `${one.txid} ${one.at_ms}`} columns=${FAILURES(of.now_ms + sinceReport.value)} />`
           : html`<${Empty}>No checkpoint has failed.<//>`
       }
     <//>

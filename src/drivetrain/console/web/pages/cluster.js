@@ -20,7 +20,7 @@ import { Table } from "../parts/table.js";
 /** @typedef {import("../lib/answers").Master} Master */
 /** @typedef {import("../lib/answers").Worker} Worker */
 /** @typedef {import("../lib/answers").ConfigurationValue} Value */
-/** @typedef {import("../lib/answers").ApplicationLine} Line */
+/** @typedef {import("../lib/answers").ApplicationSummary} Line */
 
 /** A master that has been silent for longer than this does not count as reached. */
 const SILENT_MS = 10_000;
@@ -108,7 +108,7 @@ function Configuration() {
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
     ${
       shown.length
-        ? html`<${Table} label="Configuration" rows=${shown} id=${(/** @type {KeyedValue} */ one) => one.key} columns=${VALUES} />`
+        ? html`<${Table} label="Configuration" rows=${shown} id=${(/** @type {Value} */ one) => one.key} columns=${VALUES} />`
         : html`<${Empty}>${values ? "Every key has its default." : "Waiting for the console …"}<//>`
     }
   <//>`;

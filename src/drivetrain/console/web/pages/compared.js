@@ -78,7 +78,7 @@ function Compared({ app, number, against }) {
  */
 function columns(onShow) {
   return [
-    { label: "Processor", heads: true, by: (one) => one.processor, cell: (one) => html`<${VersionStatus} of=${one.processor} onShow=${onShow} />` },
+    { label: "Processor", heads: true, by: (one) => one.processor, cell: (one) => html`<${Shown} of=${one.processor} onShow=${onShow} />` },
     { label: "Mark", by: (one) => one.mark, cell: (one) => html`<${MarkWord} of=${one.mark} />` },
     { label: "Why", class: "wrap", cell: (one) => html`<${Said} of=${one.why || "–"} />` },
     { label: "Before", class: "wrap", cell: (one) => html`<${Said} of=${one.before ?? "–"} />` },

@@ -10,8 +10,8 @@ import { Empty, Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
 
-/** @typedef {import("../lib/answers").KeptStates} KeptStates */
-/** @typedef {import("../lib/answers").KeptState} KeptState */
+/** @typedef {import("../lib/answers").StateEntries} StateEntries */
+/** @typedef {import("../lib/answers").StateEntry} StateEntry */
 /** @typedef {import("../lib/answers").StatefulProcessors} Processors */
 
 const LIMIT_MS = 120_000;
@@ -22,7 +22,7 @@ export function StatesPage() {
   const [processor, setProcessor] = useState("");
   const [key, setKey] = useState("");
   const [at, setAt] = useState("");
-  const [found, setFound] = useState(/** @type {KeptStates | null} */ (null));
+  const [found, setFound] = useState(/** @type {StateEntries | null} */ (null));
   const [problem, setProblem] = useState(/** @type {unknown} */ (null));
   const [isReading, setReading] = useState(false);
   const here = useRef(new AbortController());
@@ -79,32 +79,32 @@ export function StatesPage() {
   `;
 }
 
-/** @param {KeptStates} of */
+/** @param {StateEntries} of */
 function noteOf(of) {
   const when = of.at_ms == null ? `now, at ${showClock(of.clock_ms)} UTC` : `as of ${showClock(of.at_ms)} UTC`;
   const number = of.count > of.states.length ? `${showCount(of.states.length)} of ${showCount(of.count)}` : showCount(of.count);
   return `${number} of ${visible(of.processor)}, ${when}`;
 }
 
-/** @param {{of: KeptStates}} props */
+/** @param {{of: StateEntries}} props */
 function Found({ of }) {
   const isWindowed = of.states.some((one) => one.start_ms != null);
   return html`
     <${Table}
       label="States"
       rows=${of.states}
-      id=${(/** @type {KeptState} */ one) => `${one.start_ms} ${one.end_ms} ${one.key}`}
+      id=${(/** @type {StateEntry} */ one) => `${one.start_ms} ${one.end_ms} ${one.key}`}
       columns=${[
-        { label: "Key", heads: true, class: "wrap", by: (/** @type {KeptState} */ one) => one.key, cell: (/** @type {KeptState} */ one) => html`<${Said} of=${one.key} class="mono" />` },
+        { label: "Key", heads: true, class: "wrap", by: (/** @type {StateEntry} */ one) => one.key, cell: (/** @type {StateEntry} */ one) => html`<${Said} of=${one.key} class="mono" />` },
         isWindowed && {
           label: "Window (UTC)",
-          by: (/** @type {KeptState} */ one) => one.start_ms,
-          cell: (/** @type {KeptState} */ one) => (one.start_ms == null ? "–" : `${showClock(one.start_ms)} – ${showClock(one.end_ms)}`),
+          by: (/** @type {StateEntry} */ one) => one.start_ms,
+          cell: (/** @type {StateEntry} */ one) => (one.start_ms == null ? "–" : `${showClock(one.start_ms)} – ${showClock(one.end_ms)}`),
         },
         {
           label: "Value",
           class: "wrap",
-          cell: (/** @type {KeptState} */ one) => html`<${Said} of=${one.value} class="mono" />${one.is_cut ? " (the rest is not shown)" : null}`,
+          cell: (/** @type {StateEntry} */ one) => html`<${Said} of=${one.value} class="mono" />${one.is_cut ? " (the rest is not shown)" : null}`,
         },
       ]}
     />

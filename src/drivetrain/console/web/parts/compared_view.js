@@ -95,5 +95,5 @@ function MarkLegend({ marks }) {
  * @param {{of: string, onShow: (processor: string) => void}} props
  */
 export function Shown({ of, onShow }) {
-  return html`<button class="link" type="button" title="ShowStatus it in the picture" onClick=${() => onShow(of)}><${Said} of=${of} class="name" /></button>`;
+  return html`<button class="link" type="button" title="Show it in the picture" onClick=${() => onShow(of)}><${Said} of=${of} class="name" /></button>`;
 }

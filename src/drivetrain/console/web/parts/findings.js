@@ -48,7 +48,7 @@ export function Findings({ of }) {
         </li>`,
       )}
     </ol>
-    ${left > 0 ? html`<button class="more" type="button" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "ShowStatus fewer" : `Show ${left} more`}</button>` : null}
+    ${left > 0 ? html`<button class="more" type="button" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Show fewer" : `Show ${left} more`}</button>` : null}
   <//>`;
 }
 
