@@ -57,8 +57,8 @@ class Pictures:
             committed_ms = max((at_ms for at_ms in existing if at_ms <= since_ms), default=since_ms)
             for at_ms in existing:
                 # In between there are only leftovers of an abandoned life.
-                subscriber_left = since_ms < at_ms <= newest_ms and at_ms not in written
-                if subscriber_left or at_ms <= committed_ms - keep_ms:
+                is_left = since_ms < at_ms <= newest_ms and at_ms not in written
+                if is_left or at_ms <= committed_ms - keep_ms:
                     (self.path / str(at_ms)).unlink(missing_ok=True)
             sync(self.path)
 

@@ -243,13 +243,13 @@ class GivenUp:
 
 @pytest.mark.parametrize("is_left", [True, False])
 def test_a_batch_that_failed_with_a_version_that_is_not_in_force_runs_with_the_one_that_is(
-    world: World, subscriber_left: bool
+    world: World, is_left: bool
 ) -> None:
     driver: Any = GivenUp(world.query)
     world.query.versions.running = made_of(1)
-    world.query.versions.has_left = lambda batch: subscriber_left and batch == world.query.batch_id + 1
-    assert world.changes.goes_back(driver, ValueError("the old code")) is subscriber_left
-    assert driver.is_started_again is subscriber_left
+    world.query.versions.has_left = lambda batch: is_left and batch == world.query.batch_id + 1
+    assert world.changes.goes_back(driver, ValueError("the old code")) is is_left
+    assert driver.is_started_again is is_left
 
 
 STAGES = ["proposed", "compiled", "in force", "read begun", "read committed", "done"]

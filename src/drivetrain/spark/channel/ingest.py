@@ -157,7 +157,7 @@ class Ingest:
         """
         wait_s = self._limits.wait_ms / 1000
         # Both are read before rows are taken: the last row comes before either is set.
-        has_ended, subscriber_left = self._has_ended, self._is_left
+        has_ended, is_left = self._has_ended, self._is_left
         if self._last_write_s is None:
             self._last_write_s = now_s
         if self._pulled:
@@ -174,7 +174,7 @@ class Ingest:
             self.is_finished = True
             return None
         self._move_idle_clock()
-        return None if self._is_stopping and subscriber_left else wait_s
+        return None if self._is_stopping and is_left else wait_s
 
     def _enough(self) -> int:
         """How many rows make an entry, estimated from the size of the rows so far."""

@@ -255,9 +255,9 @@ class LiveChanges:
         if versions is None or not isinstance(error, Exception) or isinstance(error, RestoreNeededError):
             return False
         number, wanted = self._wanted.trunks.version_of(driver), self._wanted.of(driver.fragment)
-        subscriber_left = number in self._rolled_back or versions.has_left(driver.query.batch_id + 1)
-        subscriber_left = subscriber_left or self._wanted.trunks.has_left(driver, wanted)
-        if not subscriber_left and not self._end_trial(driver.fragment, number, versions, error):
+        is_left = number in self._rolled_back or versions.has_left(driver.query.batch_id + 1)
+        is_left = is_left or self._wanted.trunks.has_left(driver, wanted)
+        if not is_left and not self._end_trial(driver.fragment, number, versions, error):
             return False
         if driver.fragment not in self._drivers:
             return True  # it was new with the version, and has left
