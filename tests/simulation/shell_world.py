@@ -303,7 +303,7 @@ def simulated(world: World) -> Iterator[pytest.MonkeyPatch]:
             opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
         )
         # A thread would use the wall clock; a process that was replaced notices with the next checkpoint.
-        patched.setattr(run_checkpoints, "Watch", lambda *_: None)
+        patched.setattr(run_checkpoints, "ContinuationWatch", lambda *_: None)
         if world.states is not None:
             drop_with_trunks(patched, world.states)
         yield patched

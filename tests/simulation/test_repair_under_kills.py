@@ -53,7 +53,7 @@ def segments_of(files: ChannelFiles, batch: int, folder: str) -> list[Segment]:
     return made
 
 
-class FakeBatchAgain:
+class FakeBatchRerun:
     """Gives what the producer gave; a kill may come in the middle."""
 
     kill: Callable[[], None]
@@ -165,8 +165,8 @@ def killing(simulation: Simulation, monkeypatch: pytest.MonkeyPatch, chance: flo
 
     with monkeypatch.context() as patched:
         patched.setattr(ChannelFiles, "replace", replaced)
-        patched.setattr(FakeBatchAgain, "kill", staticmethod(kill), raising=False)
-        patched.setattr(repair_module, "BatchAgain", FakeBatchAgain)
+        patched.setattr(FakeBatchRerun, "kill", staticmethod(kill), raising=False)
+        patched.setattr(repair_module, "BatchRerun", FakeBatchRerun)
         yield
 
 
@@ -254,8 +254,8 @@ def test_an_input_that_somebody_else_repaired_meanwhile_is_tried_once_more(
         if len(tries) <= times:
             raise MessageLossError("its input is damaged", where="another channel")
 
-    monkeypatch.setattr(FakeBatchAgain, "kill", staticmethod(fail), raising=False)
-    monkeypatch.setattr(repair_module, "BatchAgain", FakeBatchAgain)
+    monkeypatch.setattr(FakeBatchRerun, "kill", staticmethod(fail), raising=False)
+    monkeypatch.setattr(repair_module, "BatchRerun", FakeBatchRerun)
     world.repair(skip=False)
     assert len(tries) == 2
     assert readable(world.opened(), world.opened().read_entry(entry.number)) == readable_before(entry)

@@ -29,11 +29,11 @@ def test_an_armed_point_may_raise_and_is_disarmed_at_the_end() -> None:
 
 def test_a_process_is_killed_when_it_comes_to_its_point_for_the_time_that_was_said() -> None:
     program = (
-        "from drivetrain.crash_points import CrashPoint, reached\n"
+        "from drivetrain.crash_points import CrashPoint, maybe_crash\n"
         "for time in (1, 2, 3):\n"
         "    print(time, flush=True)\n"
-        "    reached(CrashPoint.BEFORE_SINK)\n"
-        "    reached(CrashPoint.AFTER_SINK)\n"
+        "    maybe_crash(CrashPoint.BEFORE_SINK)\n"
+        "    maybe_crash(CrashPoint.AFTER_SINK)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -52,4 +52,4 @@ def test_a_text_that_names_no_point_or_no_time_is_refused(text: str) -> None:
 
 def test_every_point_is_come_to_somewhere() -> None:
     code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
-    assert [point for point in CrashPoint if f"reached(CrashPoint.{point.name})" not in code] == []
+    assert [point for point in CrashPoint if f"maybe_crash(CrashPoint.{point.name})" not in code] == []

@@ -23,8 +23,8 @@ class World:
         self.states = dict.fromkeys(HANDOVER.touched, ExecutionState.RUNNING)
         job: Any = SimpleNamespace(execution=lambda id: SimpleNamespace(state=self.states[id]))
         self.handover = ApplicationHandover(job, self.over.append)
-        self.leadership = VersionsState(ChangeState(2), handover=HANDOVER, alone=alone)
-        self.handover.stand(self.leadership)
+        self.state_read = VersionsState(ChangeState(2), handover=HANDOVER, alone=alone)
+        self.handover.apply(self.state_read)
 
     def seen(self, fragment: str, before: int, clock_ms: int | None = None) -> None:
         self.handover.seen(VersionReport(fragment, 1, 2, before=before, clock_ms=clock_ms))
@@ -44,7 +44,7 @@ def test_it_is_over_when_every_fragment_runs_the_new_version_alone() -> None:
     assert world.both() == (("two",), 4_000)
     world.seen("two", 0)
     assert (world.both(), world.over) == (((), None), [HANDOVER])
-    world.handover.stand(world.leadership)
+    world.handover.apply(world.state_read)
     assert world.over == [HANDOVER], "an attempt has yet to record that it runs the new version alone"
 
 
@@ -62,5 +62,5 @@ def test_meanwhile_an_application_only_goes_back_to_the_version_before() -> None
     assert refused is not None
     assert "version 1 is handing over to version 2" in refused.what
     assert world.handover.refusal(1) is None
-    world.handover.stand(VersionsState(ChangeState(1)))
+    world.handover.apply(VersionsState(ChangeState(1)))
     assert (world.handover.refusal(0), world.over) == (None, [])

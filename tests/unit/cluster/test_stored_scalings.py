@@ -72,13 +72,13 @@ def failing(call: str, is_failing: Callable[[int], bool]) -> Iterator[list[int]]
 
 def test_a_scaling_is_wanted_until_its_outcome_is_in_the_list_and_counts_once(rundir: RunDirectory) -> None:
     mine = StoredScalings(rundir, ME)
-    assert mine.stands() is None
+    assert mine.read_state() is None
     mine.begin(WANTED)
-    assert mine.stands() == WANTED
+    assert mine.read_state() == WANTED
     has_partitions(rundir, 5)
     assert mine.end(DONE) == (DONE, None)
     assert WantedScalingFile(rundir.path).read() is None
-    assert mine.stands() == DONE, "a client that asks the next application master sees how it ended"
+    assert mine.read_state() == DONE, "a client that asks the next application master sees how it ended"
     assert mine.end(DONE) == (DONE, None), "the application master has died before it removed the file"
     assert [one.of for one in mine.done()] == [DONE]
     assert mine.planned(ScalingState("read", 5, 8, 1_000)).likely_pause_ms == 20
@@ -105,13 +105,13 @@ def test_one_that_was_replaced_has_nothing_scaled_and_ends_nothing(rundir: RunDi
         with pytest.raises(UnavailableError, match="another application master"):
             late()
     next_one.forget_others()
-    assert next_one.stands() == WANTED, "it goes on with what its predecessor was asked for"
+    assert next_one.read_state() == WANTED, "it goes on with what its predecessor was asked for"
 
 
 def test_a_later_submission_and_a_damaged_file_forget_what_was_wanted(rundir: RunDirectory) -> None:
     StoredScalings(rundir, ME).begin(WANTED)
     StoredScalings(rundir, OTHER).forget_others()
-    assert StoredScalings(rundir, ME).stands() is None
+    assert StoredScalings(rundir, ME).read_state() is None
     (rundir.path / FILE).write_text("nonsense")
     StoredScalings(rundir, ME).forget_others()
     assert not (rundir.path / FILE).exists()

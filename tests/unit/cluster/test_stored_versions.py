@@ -132,14 +132,14 @@ def test_a_version_at_an_event_time_is_recorded_while_its_fragments_pause(
     assert rundir.versions.numbers() == [1]
     mine.pause(timed())
     assert file.read() == HandoverPause(ID, 2, ("read",))
-    leadership = mine.record(timed())
+    state_read = mine.record(timed())
     assert file.read() is None
-    assert leadership.handover == Handover(2, 1, 5_000, frozenset({"read"}))
-    assert (leadership.alone, rundir.versions.version(2).at_ms) == (frozenset(), 5_000)
+    assert state_read.handover == Handover(2, 1, 5_000, frozenset({"read"}))
+    assert (state_read.alone, rundir.versions.version(2).at_ms) == (frozenset(), 5_000)
     rundir.fragment("read").mkdir(parents=True, exist_ok=True)
     noted = BatchVersions(rundir.fragment("read"))
     noted.note(4, 2, before=1)
-    assert mine.read_state().handover == leadership.handover
+    assert mine.read_state().handover == state_read.handover
     noted.note(5, 3)
     assert mine.read_state().alone == frozenset(), "version 3 was rolled back, and 2 has not run alone"
     noted.note(6, 2)
@@ -175,8 +175,8 @@ def test_a_trial_that_nobody_can_decide_ends_when_an_application_master_begins(
 ) -> None:
     rundir.versions.note(version("id > 2"), "update", b"code 2")
     (rundir.path / "versions" / "1").write_text("torn")
-    leadership = stored(tmp_path).begin()
-    assert (leadership.state.version, leadership.state.outcome, leadership.change) == (2, Outcome.DONE, None)
+    state_read = stored(tmp_path).begin()
+    assert (state_read.state.version, state_read.state.outcome, state_read.change) == (2, Outcome.DONE, None)
     assert not rundir.versions.is_on_trial(rundir.versions.version(2))
 
 
@@ -185,13 +185,13 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     rundir.versions.propose(ID, with_one_more(2), b"code 2")
     change = mine.proposed(ID)
     assert (change.starts, change.leaves) == (("more",), ())
-    leadership = mine.record(CompiledChange(ID, "update", 1, change, VersionStatus()))
-    assert [(v.fragment, v.producers) for v in leadership.vertices] == [("read", ()), ("more", ("read",))]
+    state_read = mine.record(CompiledChange(ID, "update", 1, change, VersionStatus()))
+    assert [(v.fragment, v.producers) for v in state_read.vertices] == [("read", ()), ("more", ("read",))]
     assert (rundir.fragment("more") / "first-batch").exists(), "its place was to be prepared"
-    leadership = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "more", "it failed"))
-    assert leadership.state.version == 1
-    assert leadership.leaving == {"more": {"tap--more": "read"}}
-    assert [v.fragment for v in leadership.vertices] == ["read", "more"]
+    state_read = mine.record_outcome(RecordOutcome(change, Outcome.ROLLED_BACK, "more", "it failed"))
+    assert state_read.state.version == 1
+    assert state_read.leaving == {"more": {"tap--more": "read"}}
+    assert [v.fragment for v in state_read.vertices] == ["read", "more"]
     rundir.versions.note_leaving(2, "more", None)
     assert [v.fragment for v in mine.read_state().vertices] == ["read"]
     rundir.versions.propose(ID, with_one_more(3), b"code 3")
@@ -199,9 +199,9 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     mine.record_outcome(RecordOutcome(mine.read_state().change or change, Outcome.DONE))
     rundir.versions.propose(ID, msgspec.structs.replace(version("id > 1"), number=4), b"code 4")
     leaves = mine.proposed(ID)
-    leadership = mine.record(CompiledChange(ID, "update", 3, leaves, VersionStatus()))
-    assert (leaves.leaves, leadership.leaving) == (("more",), {}), "the application may return to it"
-    assert [v.fragment for v in leadership.vertices] == ["read", "more"]
+    state_read = mine.record(CompiledChange(ID, "update", 3, leaves, VersionStatus()))
+    assert (leaves.leaves, state_read.leaving) == (("more",), {}), "the application may return to it"
+    assert [v.fragment for v in state_read.vertices] == ["read", "more"]
     mine.record_outcome(RecordOutcome(leaves, Outcome.DONE))
     assert rundir.versions.leaving() == [(4, "more", "drains")]
 

@@ -67,7 +67,7 @@ class StreamProgress:
         self._reports_taken += 1
         if report.disk_free is not None and report.disk_total is not None:
             self._disk = (report.disk_free, report.disk_total)
-        order, record_rows = self._reports_taken, []
+        order, gave = self._reports_taken, []
         for progress in report.fragments:
             execution = self._job.execution(progress.fragment)
             if (
@@ -83,8 +83,8 @@ class StreamProgress:
             self._sums.pop(fragment, None)
             self._counters.report(fragment, attempt, order, report.accumulators.get(fragment, {}))
             if progress.batch_id >= 0 or any(progress.out.values()):
-                record_rows.append(fragment)
-        return record_rows
+                gave.append(fragment)
+        return gave
 
     def close(self, fragment: str, attempt: int) -> None:
         """The attempt has ended: its counts are final."""
