@@ -216,7 +216,7 @@ ORDERS = [name.removeprefix("do_") for name in vars(Node) if name.startswith("do
 HARMLESS = [name for name in ORDERS if "stop" not in name and "fail" not in name]
 
 
-@simulate(seeds=25, until_s=600)
+@simulate(seeds=12, until_s=600)
 async def test_random_trees_keep_every_promise(simulation: Simulation) -> None:
     random = simulation.random
     system = ActorSystem("trees", rng=random)
@@ -256,7 +256,7 @@ async def test_random_trees_keep_every_promise(simulation: Simulation) -> None:
     assert ledger.handled > 5
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_every_watcher_of_a_dying_tree_is_told_exactly_once(simulation: Simulation) -> None:
     random = simulation.random
     system = ActorSystem("trees", rng=random)

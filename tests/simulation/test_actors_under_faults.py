@@ -41,7 +41,7 @@ async def torment(world: World) -> None:
                 server.tell(Stop())
 
 
-@simulate(seeds=10, until_s=300)
+@simulate(seeds=5, until_s=300)
 async def test_asks_tells_and_watches_keep_their_promises_under_faults(simulation: Simulation) -> None:
     world = World(simulation, "abc")
     simulation.network.set_faults(simulation.random.choice([NetworkFaults(), NetworkFaults.harsh()]))

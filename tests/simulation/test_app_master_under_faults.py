@@ -100,7 +100,7 @@ def check_the_end(world: World) -> None:
         assert records.cleared == 0
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulation) -> None:
     random = simulation.random
     world = World(
@@ -124,7 +124,7 @@ async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulatio
     )
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_an_application_master_that_is_asked_to_end_hands_over_without_an_end(
     simulation: Simulation,
 ) -> None:
@@ -150,7 +150,7 @@ async def test_an_application_master_that_is_asked_to_end_hands_over_without_an_
     check_the_end(world)
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_fresh_is_obeyed_until_the_registry_knows_and_never_again(simulation: Simulation) -> None:
     begins = simulation.random.choice([{"fresh": True}, {"replay_from_ms": 5}])
     world = World(simulation, failures=0, refusals=0, **begins)
@@ -174,7 +174,7 @@ async def test_fresh_is_obeyed_until_the_registry_knows_and_never_again(simulati
     assert not world.records.violations
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_a_stopped_application_is_canceled_and_leaves_nothing(simulation: Simulation) -> None:
     random = simulation.random
     world = World(simulation, failures=random.choice([0, 3]), refusals=0)
@@ -195,7 +195,7 @@ async def test_a_stopped_application_is_canceled_and_leaves_nothing(simulation: 
     assert not world.records.violations
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_what_is_waited_for_is_told_truthfully(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +239,7 @@ async def test_what_is_waited_for_is_told_truthfully(
 
 
 @pytest.mark.parametrize("code", ["no-slots", "too-many-slots"])
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_without_slots_the_application_fails_and_says_so(simulation: Simulation, code: str) -> None:
     world = World(simulation, failures=0, refusals=0)
     world.refuse = code
@@ -254,7 +254,7 @@ async def test_without_slots_the_application_fails_and_says_so(simulation: Simul
     assert not world.executors
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_a_clients_message_whose_handling_raises_does_not_end_the_application(
     simulation: Simulation,
 ) -> None:
@@ -275,7 +275,7 @@ async def test_a_clients_message_whose_handling_raises_does_not_end_the_applicat
     assert succeeded(world)
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_an_executor_is_ended_that_was_given_up_because_only_its_worker_is_out_of_reach(
     simulation: Simulation,
 ) -> None:

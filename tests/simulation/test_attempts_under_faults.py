@@ -81,12 +81,12 @@ async def freeze(world: AttemptWorld, node: Node) -> None:
         node.thaw()
 
 
-@simulate(seeds=3, at_most=1000)
+@simulate(seeds=2, at_most=1000)
 async def test_every_message_is_shown_once_whatever_happens_to_executors(simulation: Simulation) -> None:
     await scenario(simulation)
 
 
-@simulate(seeds=3, at_most=1000)
+@simulate(seeds=2, at_most=1000)
 async def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once(
     simulation: Simulation,
 ) -> None:
@@ -155,7 +155,7 @@ async def test_versions_hand_over_exactly_though_processes_die_between_two_effec
         assert world.changer.handed_over or not is_sure, "no version was compared with its time"
 
 
-@simulate(seeds=2, at_most=200)
+@simulate(seeds=1, at_most=200)
 async def test_a_handover_continues_when_the_return_from_it_is_cancelled(simulation: Simulation) -> None:
     with attempt_world(simulation, [CrashPoint.HANDOVER_RECORDED] * 2) as world:
         changer = world.changer
@@ -188,7 +188,7 @@ ELSEWHERE = (
 OF_BATCHES = [point for point in CrashPoint if point not in (*ELSEWHERE, *OF_A_CHANGE)]
 
 
-@pytest.mark.parametrize("points", [*deaths(OF_BATCHES, 4, 3), *deaths(OF_A_CHANGE, 2, 3)], ids="+".join)
+@pytest.mark.parametrize("points", [*deaths(OF_BATCHES, 7, 3), *deaths(OF_A_CHANGE, 4, 3)], ids="+".join)
 @simulate(seeds=1, at_most=20)
 async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_again(
     simulation: Simulation, points: list[CrashPoint]
@@ -202,7 +202,7 @@ async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_
 
 
 @pytest.mark.parametrize("points", deaths([*OF_FRAGMENTS, *OF_A_CHANGE], 2, 1), ids="+".join)
-@simulate(seeds=2, at_most=20)
+@simulate(seeds=1, at_most=20)
 async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed_by_another(
     simulation: Simulation, points: list[CrashPoint]
 ) -> None:
@@ -293,7 +293,7 @@ async def test_an_application_master_that_wakes_up_after_its_successor_decides_n
         await end(world)
 
 
-@simulate(seeds=2)
+@simulate(seeds=1)
 async def test_what_a_finished_fragment_owes_is_made_again_though_there_was_no_checkpoint(
     simulation: Simulation,
 ) -> None:
@@ -389,7 +389,7 @@ async def test_a_trial_ends_before_the_application_does(simulation: Simulation) 
             assert any(row >= OF_A_VERSION for row in shown), "nothing went through another version"
 
 
-@simulate(seeds=3, at_most=200)
+@simulate(seeds=2, at_most=200)
 async def test_another_application_gets_every_message_once_whatever_happens_to_both(
     simulation: Simulation,
 ) -> None:

@@ -10,7 +10,7 @@ FAULTY_STEPS = 2_500
 CALM_STEPS = 60_000
 
 
-@simulate(seeds=40)
+@simulate(seeds=20)
 async def test_every_checkpoint_is_one_cut_and_the_end_is_what_the_oracle_says(
     simulation: Simulation,
 ) -> None:

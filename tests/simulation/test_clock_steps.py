@@ -70,7 +70,7 @@ class RealWorkers(Cluster):
         raise AssertionError(f"{await self.names()} in place of {names}")
 
 
-@simulate(seeds=2, until_s=900)
+@simulate(seeds=1, until_s=900)
 async def test_a_step_of_the_leaders_clock_ends_no_worker_and_it_suspects_itself(
     simulation: Simulation,
 ) -> None:
@@ -89,7 +89,7 @@ async def test_a_step_of_the_leaders_clock_ends_no_worker_and_it_suspects_itself
     assert (cluster.term(), cluster.ends) == (term, [])
 
 
-@simulate(seeds=2, until_s=900)
+@simulate(seeds=1, until_s=900)
 async def test_a_step_of_a_workers_clock_is_no_reason_to_end_it_not_for_the_next_leader_either(
     simulation: Simulation,
 ) -> None:

@@ -10,7 +10,7 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.simulator import Simulation, simulate
 
 
-@simulate(seeds=60)
+@simulate(seeds=30)
 async def test_the_clock_never_goes_back_nor_passes_a_message_and_comes_to_its_end(
     simulation: Simulation,
 ) -> None:

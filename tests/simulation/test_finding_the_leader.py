@@ -34,7 +34,7 @@ async def look(world: World, timeout_ms: int = 10_000, secret: str = SECRET) -> 
     return await node.start(main)
 
 
-@simulate(seeds=30)
+@simulate(seeds=15)
 async def test_the_leader_of_the_highest_term_is_found_on_a_bad_network(simulation: Simulation) -> None:
     world = World(simulation)
     simulation.network.set_faults(NetworkFaults.harsh())
@@ -47,7 +47,7 @@ async def test_the_leader_of_the_highest_term_is_found_on_a_bad_network(simulati
     assert leader.master == world.references[str(leader.address).partition(":")[0]]
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_with_all_answers_at_hand_the_highest_term_counts(simulation: Simulation) -> None:
     world = World(simulation)
     await world.start("m1")
@@ -56,7 +56,7 @@ async def test_with_all_answers_at_hand_the_highest_term_counts(simulation: Simu
     assert (leader.term, leader.address) == (2, "m2:7")
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_a_leader_that_is_named_but_dead_is_waited_for_until_another_leads(
     simulation: Simulation,
 ) -> None:
@@ -68,7 +68,7 @@ async def test_a_leader_that_is_named_but_dead_is_waited_for_until_another_leads
     assert (leader.term, leader.address) == (2, "m3:7")
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_without_a_leader_the_error_says_how_many_answer(simulation: Simulation) -> None:
     world = World(simulation)
     await world.start("m1")
@@ -85,7 +85,7 @@ async def test_without_a_leader_the_error_says_how_many_answer(simulation: Simul
     assert error.where == "m1:7, m2:7, m3:7"
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_without_any_master_the_error_names_all_and_the_remedy(simulation: Simulation) -> None:
     world = World(simulation)
     await world.start("m1")
@@ -99,7 +99,7 @@ async def test_without_any_master_the_error_names_all_and_the_remedy(simulation:
     assert error.code == "masters-unreachable"
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_another_secret_is_told_at_once(simulation: Simulation) -> None:
     world = World(simulation)
     await world.start("m1")

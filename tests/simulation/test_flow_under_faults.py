@@ -237,7 +237,7 @@ class Subscriber:
             self.world.subscriber = None
 
 
-@simulate(seeds=150)
+@simulate(seeds=75)
 async def test_nothing_is_lost_or_exceeds_the_window_and_everything_arrives(simulation: Simulation) -> None:
     Producer.incarnation, Subscriber.life = 0, (0, 0, 0)
     world = World(simulation)

@@ -45,7 +45,7 @@ def archive(simulation: Simulation, pieces: float = 3.5) -> tuple[bytes, str]:
 # ---- code
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_a_complete_archive_is_on_a_majority_and_survives_its_leader(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 3)
     await cluster.start()
@@ -65,7 +65,7 @@ async def test_a_complete_archive_is_on_a_majority_and_survives_its_leader(simul
     assert await cluster.read(found, sha256) == data
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_without_a_majority_an_archive_is_not_said_to_be_complete(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 3)
     await cluster.start()
@@ -88,7 +88,7 @@ async def test_without_a_majority_an_archive_is_not_said_to_be_complete(simulati
     assert len(cluster.holders(sha256)) >= 2
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_an_upload_goes_on_where_it_was_and_from_the_beginning_with_another_leader(
     simulation: Simulation,
 ) -> None:
@@ -113,7 +113,7 @@ async def test_an_upload_goes_on_where_it_was_and_from_the_beginning_with_anothe
     assert await cluster.read(leader, sha256) is None  # the half was removed, and is not taken for the whole
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_bytes_that_changed_on_a_disk_are_refused_by_the_hash_and_sent_again(
     simulation: Simulation,
 ) -> None:
@@ -137,7 +137,7 @@ async def test_bytes_that_changed_on_a_disk_are_refused_by_the_hash_and_sent_aga
     assert await cluster.read(other, sha256) == data
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_archives_are_kept_while_an_application_needs_them_and_swept_after(
     simulation: Simulation,
 ) -> None:
@@ -157,7 +157,7 @@ async def test_archives_are_kept_while_an_application_needs_them_and_swept_after
     assert [n for n in await cluster.masters[0].run(cluster.masters[0].disk.names) if unneeded[1] in n] == []
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_an_application_whose_code_nobody_has_is_refused(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 3)
     await cluster.start()
@@ -199,7 +199,7 @@ async def registered(cluster: Cluster, host: str, name: str, version: str, skew_
     return answer
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_workers_of_another_version_or_with_a_clock_far_off_are_refused_with_the_remedy(
     simulation: Simulation,
 ) -> None:
@@ -219,7 +219,7 @@ async def test_workers_of_another_version_or_with_a_clock_far_off_are_refused_wi
     assert isinstance(fine, WorkerRegistered)
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_a_name_in_use_is_refused_until_its_worker_is_gone(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 3)
     await cluster.start()
@@ -236,7 +236,7 @@ async def test_a_name_in_use_is_refused_until_its_worker_is_gone(simulation: Sim
 # ---- without a majority
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_without_a_majority_every_request_is_answered_and_soon_with_no_quorum(
     simulation: Simulation,
 ) -> None:
@@ -278,7 +278,7 @@ async def test_without_a_majority_every_request_is_answered_and_soon_with_no_quo
     assert (await cluster.view(app_id)).app_id == app_id
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_a_request_that_waits_for_a_majority_is_answered_when_the_lease_ends(
     simulation: Simulation,
 ) -> None:
@@ -305,7 +305,7 @@ async def test_a_request_that_waits_for_a_majority_is_answered_when_the_lease_en
 # ---- kill and restart
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_kill_and_restart_at_any_moment_leave_one_application_master_or_none(
     simulation: Simulation,
 ) -> None:
@@ -343,7 +343,7 @@ async def test_kill_and_restart_at_any_moment_leave_one_application_master_or_no
     cluster.check()
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_kill_and_restart_at_the_same_moment_are_taken_one_after_the_other(
     simulation: Simulation,
 ) -> None:
@@ -370,7 +370,7 @@ async def test_kill_and_restart_at_the_same_moment_are_taken_one_after_the_other
 # ---- fresh
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_the_registry_says_fresh_until_an_epoch_has_prepared_and_never_again(
     simulation: Simulation,
 ) -> None:
@@ -402,7 +402,7 @@ async def test_the_registry_says_fresh_until_an_epoch_has_prepared_and_never_aga
     assert not (await cluster.view(app_id)).spec.fresh
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_an_application_master_that_asks_twice_for_a_restart_is_restarted_once(
     simulation: Simulation,
 ) -> None:
@@ -428,7 +428,7 @@ async def test_an_application_master_that_asks_twice_for_a_restart_is_restarted_
     assert cluster.active(app_id) == []
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_a_replay_is_in_the_registry_until_an_epoch_has_begun_it_or_a_restart_withdraws_it(
     simulation: Simulation,
 ) -> None:
@@ -464,7 +464,7 @@ async def test_a_replay_is_in_the_registry_until_an_epoch_has_begun_it_or_a_rest
     assert (await cluster.view(app_id)).spec.replay_from_ms is None
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_an_application_without_event_time_is_not_replayed_and_stays_as_it_is(
     simulation: Simulation,
 ) -> None:
@@ -478,7 +478,7 @@ async def test_an_application_without_event_time_is_not_replayed_and_stays_as_it
     assert (view.epoch, view.spec.replay_from_ms) == (0, None)
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_after_a_leader_that_resigns_another_leads_before_the_lease_would_have_ended(
     simulation: Simulation,
 ) -> None:

@@ -73,7 +73,7 @@ def large(name: str, size: int) -> Submit:
     return Submit(f"s-{name}", ApplicationSpec(name, "", "app.py", settings={"text": "x" * size}))
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_a_listing_that_would_not_fit_a_message_comes_in_pages_and_the_leader_stays(
     simulation: Simulation,
 ) -> None:
@@ -90,7 +90,7 @@ async def test_a_listing_that_would_not_fit_a_message_comes_in_pages_and_the_lea
     assert cluster.term() == term
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_what_is_too_large_for_a_record_is_refused_and_what_is_accepted_outlives_its_leaders(
     simulation: Simulation,
 ) -> None:
@@ -112,7 +112,7 @@ async def test_what_is_too_large_for_a_record_is_refused_and_what_is_accepted_ou
     assert cluster.term() > term
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_a_report_that_is_too_large_is_cut_and_its_end_is_taken(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 1, workers=1)
     await cluster.start()
@@ -183,7 +183,7 @@ class Silent(Actor):
         """Take what comes."""
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_absurd_messages_with_and_without_a_sender_end_no_term(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 3, workers=1)
     await cluster.start()
@@ -209,7 +209,7 @@ async def test_absurd_messages_with_and_without_a_sender_end_no_term(simulation:
     cluster.check()
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_no_stamp_base_or_fence_of_a_term_that_cannot_be_is_taken_over(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 3, workers=1)
     await cluster.start()
@@ -266,7 +266,7 @@ def failing_once(method: Callable[..., object], error: Exception | None = None) 
     return fails
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_what_a_handler_has_changed_before_it_failed_is_kept_and_runs(simulation: Simulation) -> None:
     cluster = Cluster(simulation, 3, workers=1)
     await cluster.start()
@@ -289,7 +289,7 @@ async def test_what_a_handler_has_changed_before_it_failed_is_kept_and_runs(simu
     assert (await cluster.view(app_id)).state is ApplicationState.KILLED
 
 
-@simulate(seeds=5)
+@simulate(seeds=2)
 async def test_a_broken_invariant_ends_the_term_and_those_who_wait_are_answered(
     simulation: Simulation,
 ) -> None:
@@ -322,7 +322,7 @@ async def test_a_broken_invariant_ends_the_term_and_those_who_wait_are_answered(
     ids=["outcome", "data", "report", "launched"],
 )
 @pytest.mark.parametrize("error", [KeyError("x"), InternalError("an invariant")], ids=["bug", "invariant"])
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_a_defect_that_a_word_of_its_own_processes_meets_is_shown_and_the_application_finishes(
     simulation: Simulation, owner: type, method: str, error: Exception
 ) -> None:
@@ -337,7 +337,7 @@ async def test_a_defect_that_a_word_of_its_own_processes_meets_is_shown_and_the_
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), InternalError("an invariant")], ids=["bug", "invariant"])
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_a_defect_that_a_launch_meets_does_not_end_the_worker(
     simulation: Simulation, error: Exception
 ) -> None:

@@ -28,7 +28,7 @@ def map_of(node: Node) -> ReplicatedMap:
     return restore(records, node.name)
 
 
-@simulate(seeds=3)
+@simulate(seeds=2)
 async def test_tombstones_are_dropped_within_a_term_and_nothing_deleted_comes_back(
     simulation: Simulation,
 ) -> None:
@@ -60,7 +60,7 @@ async def test_tombstones_are_dropped_within_a_term_and_nothing_deleted_comes_ba
     cluster.check()
 
 
-@simulate(seeds=3, until_s=900)
+@simulate(seeds=2, until_s=900)
 async def test_a_registry_of_many_messages_is_taken_over_under_loss(simulation: Simulation) -> None:
     cluster = SmallRegistry(simulation, 3, kept_applications=100)
     cluster.frame_limit_bytes = 64 * KIB

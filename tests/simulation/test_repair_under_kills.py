@@ -190,7 +190,7 @@ def mended(simulation: Simulation, world: World, *, skip: bool) -> int:
             return kills
 
 
-@simulate(seeds=60, at_most=3000)
+@simulate(seeds=30, at_most=3000)
 async def test_what_was_lost_is_there_once_again_however_often_the_repair_is_killed(
     simulation: Simulation,
 ) -> None:
@@ -220,7 +220,7 @@ async def test_what_was_lost_is_there_once_again_however_often_the_repair_is_kil
         assert {f"{REMADE}/{name}" for name in after.files.names(REMADE)} <= named, "no segment is left over"
 
 
-@simulate(seeds=30, at_most=1000)
+@simulate(seeds=15, at_most=1000)
 async def test_what_is_left_out_leaves_a_log_that_can_be_read_on(simulation: Simulation) -> None:
     with tempfile.TemporaryDirectory() as directory:
         world = World(simulation, Path(directory))

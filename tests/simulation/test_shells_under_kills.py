@@ -11,7 +11,7 @@ from shell_world import World, run_world
 
 from drivetrain.crash_points import CrashPoint
 from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
-from nightly_run import deaths
+from nightly_run import deaths, is_nightly
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
 
@@ -47,7 +47,7 @@ def run(
 
 def test_every_message_is_shown_once_however_often_the_process_is_killed() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed)), chosen_seeds(4, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed)), chosen_seeds(2, at_most=1000))
     if len(worlds) > 1:
         published = [world for world in worlds if world.published_midway]
         assert len(published) > len(worlds) / 10, "checkpoints are made only at the end"
@@ -55,14 +55,14 @@ def test_every_message_is_shown_once_however_often_the_process_is_killed() -> No
 
 def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(4, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(2, at_most=1000))
     if len(worlds) > 1:
         assert any(world.extra_rows for world in worlds), "no version with the fragment has had messages"
 
 
 def test_a_fragment_that_comes_with_a_history_shows_every_message_since_then_once() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, has_history=True)), chosen_seeds(3, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, has_history=True)), chosen_seeds(2, at_most=1000))
     if len(worlds) > 1:
         assert sum(world.former_rows > 0 for world in worlds) > len(worlds) / 4, "few have come"
 
@@ -73,7 +73,7 @@ def test_a_fragment_that_comes_with_a_history_shows_every_message_since_then_onc
     ids="+".join,
 )
 def test_a_process_that_dies_while_a_history_is_read_goes_on_from_there(points: list[CrashPoint]) -> None:
-    worlds = [run(seed, points, has_history=True) for seed in (3, 4)]
+    worlds = [run(seed, points, has_history=True) for seed in ((3, 4) if is_nightly() else (3,))]
     assert all(world.kills == len(points) for world in worlds), "it was to die there"
     assert any(world.former_rows for world in worlds)
 
@@ -81,7 +81,7 @@ def test_a_process_that_dies_while_a_history_is_read_goes_on_from_there(points: 
 def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorded() -> None:
     worlds: list[World] = []
     twice = [CrashPoint.AFTER_VERSION] * 2
-    run_seeds(lambda seed: worlds.append(run(seed, twice)), chosen_seeds(5, at_most=500))
+    run_seeds(lambda seed: worlds.append(run(seed, twice)), chosen_seeds(2, at_most=500))
     if len(worlds) > 1:
         assert any(world.handed_over for world in worlds), "no version was compared with its time"
 
@@ -89,7 +89,7 @@ def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorde
 def test_a_handover_continues_when_the_return_from_it_is_cancelled() -> None:
     worlds: list[World] = []
     points = [CrashPoint.AFTER_VERSION, CrashPoint.AFTER_OUTCOME]
-    run_seeds(lambda seed: worlds.append(run(seed, points, turns_back=True)), chosen_seeds(6, at_most=500))
+    run_seeds(lambda seed: worlds.append(run(seed, points, turns_back=True)), chosen_seeds(3, at_most=500))
     if len(worlds) > 1:
         assert sum(world.returned for world in worlds) > len(worlds) / 4, "few have turned back"
         assert any(world.handed_over for world in worlds), "no version was compared with its time"
@@ -104,7 +104,7 @@ def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_ther
 
 def test_fragments_are_scaled_though_the_process_is_killed_at_any_file_that_is_changed() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, scalings=6)), chosen_seeds(6, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, scalings=6)), chosen_seeds(3, at_most=1000))
     assert len(worlds) == 1 or sum(world.scaled for world in worlds) > len(worlds), "few were scaled"
 
 
@@ -141,7 +141,7 @@ OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)
 
 def test_a_state_that_a_change_drops_begins_empty_and_is_back_after_a_rollback() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, drops=True)), chosen_seeds(4, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, drops=True)), chosen_seeds(3, at_most=1000))
     states = [world.states for world in worlds if world.states is not None]
     if len(worlds) > 1:
         assert sum(one.looked_at for one in states) > 10 * len(worlds), "few states were read"

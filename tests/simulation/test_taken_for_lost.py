@@ -103,5 +103,5 @@ def taken_for_lost(seed: int) -> Former:
 
 def test_a_process_that_is_taken_for_lost_while_it_runs_loses_no_message_and_shows_none_twice() -> None:
     formers: list[Former] = []
-    run_seeds(lambda seed: formers.append(taken_for_lost(seed)), chosen_seeds(12, at_most=1000))
+    run_seeds(lambda seed: formers.append(taken_for_lost(seed)), chosen_seeds(6, at_most=1000))
     assert len(formers) == 1 or sum(former.was_taken_over for former in formers) > len(formers) / 4

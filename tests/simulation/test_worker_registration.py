@@ -40,7 +40,7 @@ async def repair(world: World, probability: float) -> None:
             await node.start(world.serve_master)
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_a_worker_is_registered_with_whoever_leads_in_the_end(simulation: Simulation) -> None:
     world = World(simulation)
     simulation.network.set_faults(NetworkFaults.harsh())
@@ -64,7 +64,7 @@ async def test_a_worker_is_registered_with_whoever_leads_in_the_end(simulation: 
     assert world.ends == []
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_a_leader_that_was_superseded_while_frozen_does_not_get_the_worker_back(
     simulation: Simulation,
 ) -> None:
@@ -84,7 +84,7 @@ async def test_a_leader_that_was_superseded_while_frozen_does_not_get_the_worker
     assert world.actors["m1"].has == {}
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_a_refused_worker_asks_again_every_ten_seconds(simulation: Simulation) -> None:
     world = World(simulation)
     world.refuses = True
@@ -96,7 +96,7 @@ async def test_a_refused_worker_asks_again_every_ten_seconds(simulation: Simulat
     await simulation.wait_until(lambda: world.is_known_to("m1"), "the registration")
 
 
-@simulate(seeds=10)
+@simulate(seeds=5)
 async def test_without_a_leader_a_worker_ends_after_the_timeout_with_what_it_launched(
     simulation: Simulation,
 ) -> None:
@@ -121,7 +121,7 @@ async def test_without_a_leader_a_worker_ends_after_the_timeout_with_what_it_lau
     await simulation.wait_until(lambda: launcher.is_closed, "everything it launched has ended")
 
 
-@simulate(seeds=20)
+@simulate(seeds=10)
 async def test_launches_are_done_once_and_their_ends_are_told_however_often_they_are_sent(
     simulation: Simulation,
 ) -> None:

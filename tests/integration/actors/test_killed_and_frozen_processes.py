@@ -105,6 +105,7 @@ def test_a_process_that_freezes_for_less_than_the_pause_is_not_declared_dead(tmp
     asyncio.run(main())
 
 
+@pytest.mark.nightly("test_actors_under_faults; other tests of this module reach what it reaches")
 def test_a_flood_to_a_frozen_process_is_bounded_and_what_arrives_is_in_order(tmp_path: Path) -> None:
     async def main() -> None:
         options = {"queue_limit": 2_000, "heartbeat_pause_ms": 60_000}

@@ -63,6 +63,9 @@ def taken_all(drive: Harness, feed: Feed, running: RunningApplication) -> dict[i
     return marks(drive.directory)
 
 
+@pytest.mark.nightly(
+    "test_shells_under_kills and test_attempts_under_faults; test_histories starts a fragment on Spark"
+)
 def test_a_window_starts_and_leaves_while_messages_flow_and_counts_what_its_versions_took(
     drive: Harness,
 ) -> None:
@@ -95,6 +98,9 @@ def test_a_window_starts_and_leaves_while_messages_flow_and_counts_what_its_vers
     assert {row["n"] for row in rows(drive.directory / "hourly")} == {2}, "the other fragment went on"
 
 
+@pytest.mark.nightly(
+    "test_shells_under_kills and test_attempts_under_faults; test_histories starts a fragment on Spark"
+)
 def test_a_window_whose_code_fails_is_rolled_back_and_nothing_of_it_stays(drive: Harness) -> None:
     feed = Feed(drive.directory)
     feed.put(6)

@@ -129,6 +129,9 @@ def test_a_version_with_a_history_that_fails_or_is_cancelled_leaves_nothing(driv
 BY_SIMULATION = pytest.mark.nightly("test_shells_under_kills dies at every point")
 
 
+@pytest.mark.nightly(
+    "test_shells_under_kills dies at every point; other tests of this module read a history on Spark"
+)
 @pytest.mark.parametrize(
     "point",
     [

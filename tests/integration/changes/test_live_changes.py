@@ -77,6 +77,7 @@ def test_branches_are_swapped_while_messages_flow_and_the_query_goes_on(
     assert shown == {n for n, version in versions.items() if version == 2 and n % 2 == 0}
 
 
+@pytest.mark.nightly("test_changes_of_a_run rolls back; other tests of this module swap branches on Spark")
 def test_code_that_fails_is_rolled_back_and_its_batch_runs_with_the_version_before(drive: Harness) -> None:
     feed = Feed(drive.directory)
     feed.put(6)

@@ -16,13 +16,10 @@ from shop import wait_until
 from timed import Disordered
 
 
-@pytest.mark.parametrize(
-    ("seed", "changes", "kills"),
-    [
-        (3, 2, 1),
-        *(pytest.param(seed, 6, 3, marks=pytest.mark.nightly("seed 3")) for seed in range(4, 16)),
-    ],
+@pytest.mark.nightly(
+    "test_shells_under_kills, test_attempts_under_faults draw changes; test_handovers compares versions"
 )
+@pytest.mark.parametrize(("seed", "changes", "kills"), [(3, 2, 1), *((seed, 6, 3) for seed in range(4, 16))])
 def test_every_version_shows_what_the_messages_of_its_span_make(
     tmp_path: Path, seed: int, changes: int, kills: int
 ) -> None:

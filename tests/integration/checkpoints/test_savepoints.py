@@ -210,6 +210,7 @@ def test_an_application_that_has_a_state_does_not_take_another(drive: Harness, s
     check_output(drive, "new")
 
 
+@pytest.mark.nightly("test_shells_under_kills; other tests of this module reach what it reaches")
 def test_an_application_that_never_made_a_checkpoint_is_not_saved_while_it_is_not_running(
     drive: Harness,
 ) -> None:

@@ -355,6 +355,7 @@ def test_beside_a_flood_of_strangers_it_processes_and_nothing_is_started_again(s
     assert shop.status()[0].epoch == epoch
 
 
+@pytest.mark.nightly("test_attempts_under_faults; other tests of this module change the same application")
 def test_a_client_through_the_console_asks_for_the_same(shop: Shop) -> None:
     """Reads, configuration, a savepoint, stacks and a change back, of the real cluster by its console."""
     assert shop.cluster.console is not None

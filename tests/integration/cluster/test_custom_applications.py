@@ -39,6 +39,7 @@ async def until_over(cluster: Cluster) -> JobStatus:
         await cluster.close()
 
 
+@pytest.mark.nightly("the unit tests of custom applications; other tests of this module run them")
 def test_the_shell_runs_a_command_on_every_worker(tmp_path: Path) -> None:
     spec = spec_of(EXAMPLES / "distributed_shell.py", tmp_path, command="echo $((40 + 2)); pwd")
     result = asyncio.run(until_over(Cluster(spec, EXAMPLES, tmp_path, ["one", "two", "three"])))

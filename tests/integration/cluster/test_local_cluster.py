@@ -168,6 +168,7 @@ def test_a_local_cluster_is_found_says_who_dies_and_ends_without_a_trace(shell: 
     until(lambda: left(shell.directory) == [], "nothing is left")
 
 
+@pytest.mark.nightly("the unit tests of the commands; a local cluster runs in another test of this module")
 def test_the_death_of_the_command_is_the_end_of_its_cluster(shell: Shell) -> None:
     process, told = shell.local("--masters", 1, "--workers", 1)
     process.kill()
@@ -192,6 +193,7 @@ def test_a_port_in_use_is_one_screen_with_the_remedy(shell: Shell) -> None:
         assert "Traceback" not in err
 
 
+@pytest.mark.nightly("the unit tests of the commands; a local cluster runs in another test of this module")
 def test_another_secret_ends_a_worker_with_the_reason(shell: Shell) -> None:
     _, told = shell.local("--masters", 1, "--workers", 0, DRIVETRAIN_SECRET=SECRET)
     arguments = ("worker", "--masters", ",".join(told["masters"]), "--directory", "another")
@@ -249,6 +251,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str, str]]
     ]
 
 
+@pytest.mark.nightly("the unit tests of the commands; a local cluster runs in another test of this module")
 @pytest.mark.parametrize("number", range(len(MISTAKES)))
 def test_mistakes_are_one_screen(told: list[tuple[int, str, str]], number: int) -> None:
     code, out, err = told[number]

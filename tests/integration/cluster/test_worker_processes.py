@@ -96,6 +96,7 @@ async def begun(world: World, worker: object, app_id: str = "app-1") -> Launched
     return launched
 
 
+@pytest.mark.nightly("test_worker_registration; other tests of this module launch and end processes")
 def test_a_process_is_launched_with_its_code_and_its_end_is_told_with_its_output(tmp_path: Path) -> None:
     text = (
         "sys.path.insert(0, launch.code_directory)\nimport app\n"
@@ -125,6 +126,7 @@ def test_a_process_is_launched_with_its_code_and_its_end_is_told_with_its_output
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("test_worker_registration; other tests of this module launch and end processes")
 def test_the_real_application_master_is_launched_registers_and_is_stopped(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         world.start_worker("-mdrivetrain.cluster.app_master")
@@ -342,6 +344,7 @@ def test_a_refused_worker_says_why_and_tries_again(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("test_worker_registration; other tests of this module launch and end processes")
 def test_a_worker_that_is_asked_to_end_waits_for_its_processes_and_takes_no_launches(tmp_path: Path) -> None:
     gate = tmp_path / "finish"
 
@@ -364,6 +367,7 @@ def test_a_worker_that_is_asked_to_end_waits_for_its_processes_and_takes_no_laun
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("test_worker_registration; other tests of this module launch and end processes")
 def test_a_process_that_does_not_hand_over_in_time_is_killed_with_its_worker(
     tmp_path: Path,
 ) -> None:

@@ -171,6 +171,9 @@ def test_what_only_a_cluster_has_is_refused_with_a_reason(run: Run) -> None:
     assert all("runs of one machine" in each.json()["detail"] for each in asked)
 
 
+@pytest.mark.nightly(
+    "the unit tests of the console ask for the same; other tests of this module use a real run or cluster"
+)
 def test_an_upload_changes_the_run_and_a_rollback_goes_back(run: Run) -> None:
     query = {"file": "shop.py"}
     planned = run.http.post("applications/shop/changes/plan", params=query, content=CHANGED).json()
@@ -199,6 +202,9 @@ def test_an_upload_changes_the_run_and_a_rollback_goes_back(run: Run) -> None:
     assert [(one["number"], one["made_how"]) for one in known] == [(3, "rollback"), (2, "update"), (1, "run")]
 
 
+@pytest.mark.nightly(
+    "the unit tests of the console ask for the same; other tests of this module use a real run or cluster"
+)
 def test_a_run_that_is_stopped_here_ends_in_order_and_its_end_stays(run: Run) -> None:
     saved = run.done(
         run.http.post("applications/shop/savepoints", json={"name": "kept", "timeout": "10 min"})

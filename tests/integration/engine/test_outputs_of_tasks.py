@@ -118,6 +118,7 @@ def check(drive: Harness, *, stopped: bool = False) -> None:
 OTHERS = pytest.mark.nightly("Tasks of this kind have tests of their own, without outputs")
 
 
+@pytest.mark.nightly("random applications have tasks with outputs")
 @pytest.mark.parametrize(
     "task",
     [

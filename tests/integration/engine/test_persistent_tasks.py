@@ -177,6 +177,9 @@ def test_a_result_goes_on_for_each_key_that_a_batch_changed(finished: Finished) 
     assert newest == summed(data, 10**12)
 
 
+@pytest.mark.nightly(
+    "test_persistent_buckets; random applications keep states; other tests of this module use Spark"
+)
 def test_a_task_that_is_called_at_the_end_only_is_called_once_for_each_bucket(finished: Finished) -> None:
     _, drive, data = finished
     buckets = {bucket_of(encoded_key(key)) for _, key, _ in data}
@@ -319,6 +322,9 @@ class Unmigrated(LaterSums):
     fails = True
 
 
+@pytest.mark.nightly(
+    "test_persistent_buckets; random applications keep states; other tests of this module use Spark"
+)
 def test_another_version_of_a_task_continues_with_the_states_of_the_earlier_one(drive: Harness) -> None:
     data = messages(600, seed=5)
     write_parts(drive.out("in"), data, parts=6)
@@ -471,6 +477,9 @@ def test_keys_of_any_type_are_the_same_in_native_aggregations_monoids_and_tasks(
     )
 
 
+@pytest.mark.nightly(
+    "test_persistent_buckets; random applications keep states; other tests of this module use Spark"
+)
 def test_aggregates_and_folds_of_spark_can_be_asked_for_what_they_hold_now(drive: Harness) -> None:
     data = messages(300, seed=8)
     app = Application("aggregates")
@@ -515,6 +524,9 @@ def test_pictures_go_on_for_keys_that_are_idle_and_a_running_application_answers
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sensor_state.py"
 
 
+@pytest.mark.nightly(
+    "test_persistent_buckets; random applications keep states; other tests of this module use Spark"
+)
 def test_the_example_counts_readings_and_averages_them_as_of_full_hours(drive: Harness) -> None:
     drive.out("in").mkdir()
     lines = [f"{at(minute * MINUTE).isoformat()},north,{minute % 7}" for minute in range(200)]
@@ -604,6 +616,9 @@ def test_states_survive_kills_and_another_number_of_cores(drive: Harness) -> Non
     finish_and_check(drive, data, file, as_of_ms)
 
 
+@pytest.mark.nightly(
+    "test_persistent_buckets; random applications keep states; other tests of this module use Spark"
+)
 def test_states_survive_a_death_and_another_number_of_partitions(
     drive: Harness, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -168,6 +168,7 @@ class StopAfter:
         return self.left <= 0
 
 
+@pytest.mark.nightly("test_guarantee_delivery continues after a kill")
 def test_a_stopped_run_goes_on_where_it_stopped(drive: Harness) -> None:
     data = rows(3000)
     write_parts(drive.directory / "in", data, parts=10)

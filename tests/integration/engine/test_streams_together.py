@@ -46,6 +46,7 @@ def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
     assert [r["count"] for r in drive.rows("matched")] == [1]
 
 
+@pytest.mark.nightly("random applications have unions, joins and windows")
 @pytest.mark.parametrize(
     "how",
     [
@@ -103,6 +104,7 @@ def test_a_union_takes_the_smaller_of_two_clocks(drive: Harness) -> None:
     assert result.late == 0
 
 
+@pytest.mark.nightly("random applications have unions, joins and windows")
 def test_windows_behind_a_union_of_endless_sources_fire_while_it_runs(drive: Harness) -> None:
     for side in ("left", "right"):
         (drive.directory / side).mkdir()
@@ -242,6 +244,7 @@ def test_allowed_lateness_discarding_emits_what_came_late_on_its_own(drive: Harn
     assert drive.rows("late") == []
 
 
+@pytest.mark.nightly("random applications have unions, joins and windows")
 def test_allowed_lateness_accumulating_emits_the_whole_again(drive: Harness) -> None:
     app = Application("accumulating")
     window = windows.sliding("10 s", "10 s", emission="accumulating", allowed_lateness="12 s")

@@ -122,6 +122,7 @@ class Forgetful(Task[Any, int]):
         yield self.seen
 
 
+@pytest.mark.nightly("random applications run tasks; the unit tests of compiling refuse them")
 def test_a_stateless_task_that_keeps_state_is_refused(drive: Harness) -> None:
     app = Application("forgetful")
     drive.sink(events(app, ROWS, SCHEMA).process(Forgetful))

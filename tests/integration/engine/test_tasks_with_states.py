@@ -132,6 +132,7 @@ def application(
     return app
 
 
+@pytest.mark.nightly("the unit tests of stored versions")
 def test_a_running_application_refuses_another_version_of_a_task(drive: Harness) -> None:
     made = events(3)
     with start(application(drive, made, watch=True), drive.config()) as running:

@@ -42,6 +42,7 @@ def by_window(rows: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, in
     return {(r["key"], ms(r["window_start"])): (r["count"], r["total"]) for r in rows}
 
 
+@pytest.mark.nightly("random applications have windows in a row")
 def test_windows_in_a_row_fire_on_the_upstream_clock(drive: Harness) -> None:
     rows = disordered(3000, 2 * HOUR, seed=1)
     app = Application("chained")

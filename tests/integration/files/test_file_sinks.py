@@ -317,6 +317,7 @@ print(writer.write(Batch(), 3))
 """
 
 
+@pytest.mark.nightly("test_publishing and test_rolled_files die at every step")
 @pytest.mark.parametrize(
     "kind", ["parquet", pytest.param("text", marks=pytest.mark.nightly("Parquet, by the same steps"))]
 )

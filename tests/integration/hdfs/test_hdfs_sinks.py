@@ -63,6 +63,7 @@ def place(
     return Place(hdfs, f"s{abs(hash(request.node.name)):x}", tmp_path)
 
 
+@pytest.mark.nightly("the unit tests of sinks run the same; other tests of this module write to HDFS")
 @pytest.mark.parametrize("how", [{}, {"roll": "1 h"}], ids=["each", "rolled"])
 def test_a_batch_of_files_is_there_once_whoever_writes_it_again(place: Place, how: dict[str, Any]) -> None:
     declared = sinks.parquet(place.uri, **how)
@@ -127,6 +128,7 @@ def test_a_delta_table_refuses_a_process_that_slept_and_is_compacted(place: Plac
     assert table_ids(place.uri) == [1, 2, 3]
 
 
+@pytest.mark.nightly("the unit tests of sinks run the same; other tests of this module write to HDFS")
 def test_two_applications_append_to_one_delta_table(place: Place) -> None:
     errors: list[Exception] = []
 

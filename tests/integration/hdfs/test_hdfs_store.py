@@ -162,6 +162,7 @@ def test_it_is_a_file_system(hdfs: HdfsServer, folder: str) -> None:
 # -- what goes wrong -------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly("the unit tests of repeated requests")
 def test_requests_are_repeated_until_a_suspended_server_answers(hdfs: HdfsServer, folder: str) -> None:
     patient, impatient = hdfs.store(timeout_ms=2_000), hdfs.store(timeout_ms=500, retry_ms=700)
     assert patient.put_if_absent(f"{folder}/a", b"1")

@@ -65,6 +65,7 @@ def test_a_disordered_topic_is_replayed_from_a_moment_without_reading_what_lies_
         replayed(runs, source, 150)
 
 
+@pytest.mark.nightly("other tests of this module replay")
 @pytest.mark.parametrize(
     "kept_in_topic",
     [pytest.param(False, marks=pytest.mark.nightly("the same, with offsets in a file")), True],

@@ -54,6 +54,7 @@ def holds(directory: Path, secret: str) -> list[Path]:
     return [path for path in files if secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.nightly("other tests of this module log in; the unit tests of secrets")
 @pytest.mark.usefixtures("spark")
 def test_source_and_sinks_are_let_in_by_tls_and_the_password_is_in_no_text_and_no_file(
     guarded: Broker,

@@ -73,6 +73,7 @@ def test_all_columns_are_one_json_object_and_a_null_value_is_a_tombstone(
     assert found == [("é".encode(), text.encode()), (b"1", None)]
 
 
+@pytest.mark.nightly("the other variant; the unit tests of rows for Kafka")
 @ONCE_AT_NIGHT
 def test_key_value_headers_partition_and_topic_are_columns_or_expressions(
     spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any

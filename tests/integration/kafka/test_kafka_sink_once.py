@@ -73,6 +73,7 @@ def test_a_crash_between_commit_and_note_is_resolved_by_the_mark_in_kafka(
     assert sorted(values(broker, topic)) == ["1", "2"]
 
 
+@pytest.mark.nightly("the unit tests of transactions; other tests of this module use a broker")
 def test_a_mark_that_has_expired_is_no_harm_unless_nobody_knows_how_a_transaction_ended(
     spark: SparkSession, broker: Broker, topic: str, again: OpenAgain, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_everything_of_a_message_is_delivered_of_one_byte_and_of_five_megabytes(
     assert (by_place[1, 1]["value"], by_place[1, 1]["key"]) == (None, "gone")
 
 
+@pytest.mark.nightly("the unit tests of starts and ends; other tests of this module read with Spark")
 def test_the_same_topic_read_on_where_it_ended_and_again_from_a_time_from_offsets_and_to_offsets(
     runs: KafkaRun, topic: str, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_same_topic_read_on_where_it_ended_and_again_from_a_time_from_offset
         values("beyond", start={0: 77})
 
 
+@pytest.mark.nightly("the unit tests of starts and ends; other tests of this module read with Spark")
 def test_json_that_does_not_fit_stops_the_application_by_name_or_is_set_aside(
     runs: KafkaRun, topic: str
 ) -> None:

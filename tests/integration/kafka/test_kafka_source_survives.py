@@ -93,6 +93,7 @@ def test_messages_that_retention_took_stop_the_application_by_name_and_it_goes_o
     assert running.result.lost == 10, "since the state began"
 
 
+@pytest.mark.nightly("the unit tests of offsets; a killed broker in this module")
 def test_a_topic_that_was_deleted_and_created_again_is_not_taken_for_the_old_one(
     runs: KafkaRun, topic: str
 ) -> None:

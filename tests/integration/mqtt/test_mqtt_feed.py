@@ -126,6 +126,7 @@ def test_a_full_store_leaves_the_rest_in_the_broker(mosquitto: MosquittoBroker, 
     assert receiving.payloads() == sent
 
 
+@pytest.mark.nightly("test_mqtt_under_kills; other tests of this module use a broker")
 def test_the_broker_is_killed_and_started_again(mortal: MosquittoBroker, tmp_path: Path) -> None:
     sent: list[str] = []
     with Receiving(
@@ -148,6 +149,7 @@ def test_the_broker_is_killed_and_started_again(mortal: MosquittoBroker, tmp_pat
     assert max(count.values()) <= 4
 
 
+@pytest.mark.nightly("test_mqtt_under_kills; other tests of this module use a broker")
 def test_a_killed_process_loses_nothing(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
     kills, chance = (12 if is_nightly() else 1), random.Random(first_seed(1))
     sent: list[str] = []
@@ -217,6 +219,7 @@ def test_a_session_that_the_broker_has_lost_is_noticed(
         server.close()
 
 
+@pytest.mark.nightly("test_mqtt_under_kills; other tests of this module use a broker")
 def test_two_processes_in_one_session_and_a_broker_that_stays_away_are_errors(
     mortal: MosquittoBroker, tmp_path: Path
 ) -> None:

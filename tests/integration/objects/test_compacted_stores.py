@@ -78,6 +78,9 @@ def compacted(table: StoredTable) -> Any:
     return drivetrain.compact(table.declared(timeout="120 s"), config=table.config())
 
 
+@pytest.mark.nightly(
+    "the unit tests of compaction and of repeated requests; other tests of this module use a store"
+)
 def test_a_table_is_exact_though_it_is_compacted_while_a_sink_writes(table: StoredTable) -> None:
     writer, replaced = Writer(table), []
     try:

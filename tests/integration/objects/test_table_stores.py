@@ -86,6 +86,9 @@ def test_two_applications_write_to_one_table_at_the_same_time(table: StoredTable
     assert table.ids() == [*range(BATCHES), *range(100, 100 + BATCHES)]
 
 
+@pytest.mark.nightly(
+    "the unit tests of compaction and of repeated requests; other tests of this module use a store"
+)
 @ONLY_DELTA
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.nightly("more seeds")) for n in range(2, 8))]

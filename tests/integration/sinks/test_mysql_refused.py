@@ -61,6 +61,7 @@ def count(server: MariadbServer) -> int:
 # -- a server that is away -----------------------------------------------------------------------------
 
 
+@pytest.mark.nightly("the unit tests of sinks die at every step; other tests use this server")
 def test_a_server_that_is_killed_and_comes_back_is_waited_for(server: MariadbServer, tmp_path: Path) -> None:
     writer = bank(server, tmp_path)
     stage(writer, 0, IDS)
@@ -76,6 +77,7 @@ def test_a_server_that_is_killed_and_comes_back_is_waited_for(server: MariadbSer
     assert count(server) == 3
 
 
+@pytest.mark.nightly("the unit tests of sinks die at every step; other tests use this server")
 def test_a_server_that_is_killed_again_and_again_while_rows_are_written_has_them_once(
     server: MariadbServer, tmp_path: Path
 ) -> None:

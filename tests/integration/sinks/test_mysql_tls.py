@@ -18,6 +18,7 @@ def openssl(directory: Path, *arguments: str) -> None:
     subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True, timeout=60)
 
 
+@pytest.mark.nightly("the unit tests of sinks die at every step; other tests use this server")
 def test_a_server_is_recognized_by_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = MariadbServer()
     try:

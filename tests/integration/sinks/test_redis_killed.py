@@ -25,6 +25,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisSer
     made.close()
 
 
+@pytest.mark.nightly("the unit tests of sinks die at every step; other tests use this server")
 @pytest.mark.parametrize(
     "kills",
     [4, pytest.param(40, marks=pytest.mark.nightly("the same with fewer deaths"))],

@@ -19,6 +19,7 @@ KILLS = 12
 BOTH = "select (select count(*) from ledger), coalesce((select max(entries) from balances), 0)"
 
 
+@pytest.mark.nightly("the unit tests of sinks die at every step; other tests use this server")
 @pytest.mark.parametrize(
     "database",
     [

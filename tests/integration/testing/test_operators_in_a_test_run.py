@@ -65,6 +65,7 @@ def test_timers_early_results_and_outputs_of_an_input_that_goes_on() -> None:
         assert len(run.emitted("so_far")) == 3
 
 
+@pytest.mark.nightly("the unit tests of timers")
 def test_a_timer_survives_the_run_that_has_set_it() -> None:
     with TestRun(application()) as run:
         run.send("events", [("2026-01-01T00:10", "ada", 1)])

@@ -51,6 +51,7 @@ def shop() -> Application:
     return app
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_windows_fire_when_the_clock_is_advanced_and_not_before() -> None:
     with TestRun(shop()) as run:
         run.send("orders", [{"at": "2026-01-01T00:10", "item": "tea", "amount": 3}])
@@ -65,6 +66,7 @@ def test_windows_fire_when_the_clock_is_advanced_and_not_before() -> None:
         assert run.emitted("daily", "best") == [{"best": 7}]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_late_messages_and_those_inside_a_trunk_are_seen() -> None:
     with TestRun(shop()) as run:
         run.send("orders", [("2026-01-01T02:00", "tea", 1)])
@@ -84,6 +86,7 @@ def test_a_watched_processor_is_seen_in_the_run_itself() -> None:
         assert run.emitted("paid", "item") == [{"item": "tea"}]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_run_ends_with_its_inputs() -> None:
     run = run_app(shop(), {"orders": [("2026-01-01T00:10", "tea", 3), ("2026-01-02T00:10", "cake", 4)]})
     assert [row["best"] for row in run.emitted("best")] == [3, 4]
@@ -263,6 +266,7 @@ def test_channels_and_windows_survive_a_death_and_a_restart() -> None:
         assert run.late("hourly", "amount") == [{"amount": 100}]
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_death_that_never_happens_is_an_error() -> None:
     def never() -> None:
         with TestRun(shop()) as run:
@@ -293,6 +297,7 @@ def test_states_can_be_asked() -> None:
         assert run.state("counts").get("tea") == 2
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_function_that_waits_for_ever_ends_the_wait() -> None:
     def waiting(amount: int) -> int:
         import time

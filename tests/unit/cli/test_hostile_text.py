@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -76,6 +77,7 @@ from drivetrain.runtime.late_samples import LateMessage
 from drivetrain.runtime.version_history import Trial, VersionSummary
 from drivetrain.spark.state.state_query import StateEntry, States
 from drivetrain.terminal import Console, Table, Text, print_line, printable
+from nightly_run import is_nightly
 
 SHORT = {
     "markup": "[/10.0.0.7:9092] [bold]hello[/bold] [red] [/x]",
@@ -386,6 +388,16 @@ def test_every_module_that_makes_a_table_is_looked_at() -> None:
     assert made - looked_at == ELSEWHERE
 
 
+def pairs(views: list[Any], names: Mapping[str, str]) -> list[tuple[Any, str]]:
+    """Every view with every name in the nightly run; in others three names for each view."""
+    all_names = list(names)
+    if is_nightly():
+        return [(view, name) for view in views for name in all_names]
+    assert 3 * len(views) >= len(all_names)
+    taken = itertools.cycle(all_names)
+    return [(view, next(taken)) for view in views for _ in range(3)]
+
+
 def shown(view: Callable[[str, Console], None], text: str, width: int, *, terminal: bool = False) -> str:
     output = io.StringIO()
     options = {"force_terminal": True, "color_system": None} if terminal else {}
@@ -393,8 +405,7 @@ def shown(view: Callable[[str, Console], None], text: str, width: int, *, termin
     return output.getvalue()
 
 
-@pytest.mark.parametrize("view", TABLES + LINES)
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(("view", "name"), pairs(TABLES + LINES, SHORT))
 def test_short_text_is_shown_as_it_stands_and_commands_nothing(view: Any, name: str) -> None:
     for width in (30, 400):
         printed = shown(view, SHORT[name], width)
@@ -402,8 +413,7 @@ def test_short_text_is_shown_as_it_stands_and_commands_nothing(view: Any, name: 
     assert all(line in printed for line in printable(SHORT[name]).splitlines())
 
 
-@pytest.mark.parametrize("view", TABLES)
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(("view", "name"), pairs(TABLES, HOSTILE))
 def test_no_text_makes_a_table_wider_than_the_terminal_or_endless(view: Any, name: str) -> None:
     for width in (30, 80) if name in SHORT else (80,):
         lines = shown(view, HOSTILE[name], width).splitlines()

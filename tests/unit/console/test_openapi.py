@@ -21,6 +21,7 @@ from test_reading import running
 from drivetrain.cluster.client.console_calls import MEDIA
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.routes.table import ROUTES
+from nightly_run import examples
 
 STREAMS = {route.name for route in ROUTES if route.answer == MEDIA_TYPE}
 DEAR = {"getGraph", "planUpload", "submitUpload", "signIn"}
@@ -79,7 +80,7 @@ def test_answers_keep_to_the_document_whatever_is_asked(shared_console: ConsoleI
     headers = {"Authorization": f"Bearer {shared_console.token}"}
 
     @settings(
-        max_examples=3 if name in DEAR else 25,
+        max_examples=3 if name in DEAR else examples(40),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         database=None,

@@ -24,6 +24,7 @@ from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import DiskFullError, GraphError
 from drivetrain.spark.connector.sink import SinkContext
+from nightly_run import is_nightly
 
 LONG_AGO_S = 1_000_000_000
 
@@ -277,7 +278,7 @@ while killed:
         forked(run, directory, step // 2)  # perhaps killed again
         assert forked(run, directory, 10**9) == 0
     assert forked(expect, directory, True) == 0, f"not once after a kill at step {step}"
-    step += 1
+    step += int(sys.argv[4])
 print(step)
 """
 
@@ -300,6 +301,7 @@ def test_wherever_a_process_is_killed_every_message_is_in_one_file(
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     command = [sys.executable, str(script), str(tmp_path), str(Path(__file__).parent), repr(options)]
+    command.append("1" if is_nightly() else "2")  # how many steps further it is killed next
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30

@@ -23,6 +23,7 @@ from drivetrain.connectors.tables import appended_files
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OutputError, UnavailableError
 from drivetrain.spark.connector.publishing import abort_after, publish_transaction
+from nightly_run import examples, is_nightly
 
 
 @pytest.fixture(params=WORLDS)
@@ -115,7 +116,7 @@ def test_files_of_a_dead_process_are_deleted_when_nobody_can_commit_them(tables:
     assert tables.ids() == [1, 2, 10]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 12), max_size=6), st.booleans())
 @pytest.mark.parametrize("kind", WORLDS)
 def test_every_row_is_there_once_wherever_processes_die(
@@ -237,7 +238,7 @@ def test_several_processes_may_create_the_table(tables: TableWorld) -> None:
 
 
 def test_two_applications_and_a_compaction_on_one_table(tables: TableWorld) -> None:
-    batches = 12
+    batches = 12 if is_nightly() else 4
     errors: list[BaseException] = []
     compacted: list[bool] = []
 
