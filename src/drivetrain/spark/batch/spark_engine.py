@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.java_gateway import java_import
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.utils import ForeachBatchFunction
 
 from drivetrain.core.plan.plan import Fragment
 from drivetrain.spark.batch.handover_frames import HandoverBranches
@@ -34,11 +38,12 @@ class SparkQuery:
     """A streaming query of Spark as a `RunningQuery`.
 
     It makes few calls into Java, since each takes time from the batches. Whether the query runs is known
-    without a call: a thread waits in Java for its end.
+    without a call: a thread waits in Java for its end, and then calls `on_end`.
     """
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: StreamingQuery, on_end: Callable[[], None] = lambda: None) -> None:
         self.of_spark: Final = query
+        self._on_end = on_end
         self._newest: Any = None  # the last report that was read, as Java has it
         self._is_stopped = False
         self._waiting = threading.Thread(target=self._wait_for_end, name="end of a query", daemon=True)
@@ -90,6 +95,7 @@ class SparkQuery:
     def _wait_for_end(self) -> None:
         with suppress(Exception):  # the query's, or Java is gone: `is_active` asks, and gets it
             self.of_spark.awaitTermination()
+        self._on_end()
 
 
 def _read(of_java: Any) -> StreamingQueryProgress:
@@ -157,4 +163,32 @@ class SparkEngine:
         def run(df: DataFrame, batch_id: int) -> None:
             on_batch(with_schema(df, schema), batch_id)
 
-        return SparkQuery(writer.foreachBatch(run).start())
+        # As `writer.foreachBatch` does.
+        gateway: Any = self.spark.sparkContext._gateway
+        java_import(gateway.jvm, "org.apache.spark.sql.execution.streaming.sources.*")
+        callback = _OnBatch(self.spark, run)
+        gateway.jvm.PythonForeachBatchHelper.callForeachBatch(writer._jwrite, callback)
+        ensure_callback_server_started(gateway)
+        return SparkQuery(writer.start(), callback.end)
+
+
+class _OnBatch(ForeachBatchFunction):
+    """Takes the batches of one query from Spark.
+
+    What Java calls stays in PySpark's gateway for as long as Java has something of it, which is often as long
+    as the process. So it drops the function, and all that this refers to, at the end of the query; and
+    it does not keep the error of a batch, whose frames refer to the same.
+    """
+
+    def call(self, jdf: Any, batch_id: int) -> None:
+        """Called by Spark for each batch."""
+        cloned = SparkSession(self.session.sparkContext, jdf.sparkSession())
+        self.func(ClassicDataFrame(jdf, cloned), batch_id)
+
+    def end(self) -> None:
+        """Forget the query: it has ended."""
+        self.func = _ended
+
+
+def _ended(_df: DataFrame, batch_id: int) -> None:
+    raise RuntimeError(f"batch {batch_id} of a query that has ended")
