@@ -201,7 +201,7 @@ async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_
         assert is_enough, "processes were to die there"
 
 
-@pytest.mark.parametrize("points", deaths([*OF_FRAGMENTS, *OF_A_CHANGE], 2, 1), ids="+".join)
+@pytest.mark.parametrize("points", deaths([*OF_FRAGMENTS, *OF_A_CHANGE], 4, 1), ids="+".join)
 @simulate(seeds=1, at_most=20)
 async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed_by_another(
     simulation: Simulation, points: list[CrashPoint]

@@ -322,7 +322,7 @@ class RunDirectory:
 
     @property
     def state_shape(self) -> Any:
-        """The shape of the graph that Spark's checkpoints have (see `graph_version`), after later changes."""
+        """The shape of the graph of Spark's checkpoints (see `graph_version`), after later changes."""
         in_force = self.versions.last_readable()
         if in_force is None or in_force.made_how == "run":
             return self._read().get("state")
@@ -337,20 +337,20 @@ class RunDirectory:
         if that can be kept; returns the version in force. Raises `UserError` like `refuse_another_graph`.
         """
         self.refuse_another_graph(plan)
-        notes, shape = self._read(), self.state_shape
-        if notes and notes.get("state") != shape:  # before a version hides that
+        notes, shape, version = self._read(), self.state_shape, version or planned_version(plan)
+        is_new = self.versions.next_number(version) not in self.versions.numbers()
+        # A version that is on trial is not new: if it is rolled back, the notes are about the one before.
+        if is_new and notes and notes.get("state") != shape:  # before the new version hides that
             write_notes(self._notes, {**notes, "state": shape})
-        in_force = self.versions.note(version or planned_version(plan), code=code)
+        in_force = self.versions.note(version, code=code)
         if not self.started or self._aside is not None:
-            write_notes(
-                self._notes,
-                {
-                    "application": self.application,
-                    "settings": {k: str(v) for k, v in self.settings.items()},
-                    "state": state_shape(plan),
-                    "life": msgspec.to_builtins(self.life),
-                },
-            )
+            begun = {
+                "application": self.application,
+                "settings": {k: str(v) for k, v in self.settings.items()},
+                "state": state_shape(plan),
+                "life": msgspec.to_builtins(self.life),
+            }
+            write_notes(self._notes, begun)
             self._aside = None
             self._end_other_lives()
         return in_force

@@ -16,9 +16,11 @@ import pytest
 
 from drivetrain.api import Application, agg, sinks, sources
 from drivetrain.core.change.graph_version import state_shape
+from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DiskFullError, InputError, OutputError, UnavailableError, UserError
+from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 
@@ -46,7 +48,9 @@ def held(tmp_path: Path) -> RunDirectory:
     return made
 
 
-def counting(by: str = "value", sink: str = "out", *, extra_branch: bool = False) -> Plan:
+def counting(
+    by: str = "value", sink: str = "out", *, extra_branch: bool = False, extra_fragment: bool = False
+) -> Plan:
     app = Application("app")
     counted = (
         app.read(sources.text("/in"), name="lines").group_by(by).aggregate(step="counted", n=agg.count())
@@ -54,6 +58,9 @@ def counting(by: str = "value", sink: str = "out", *, extra_branch: bool = False
     counted.sink(sinks.none(), name=sink)
     if extra_branch:
         counted.filter("n > 1", name="often").sink(sinks.none(), name="aside")
+    if extra_fragment:
+        again = counted.group_by("n").aggregate(step="again", same=agg.count())
+        again.sink(sinks.none(), name="counts")
     return plan(app.graph())
 
 
@@ -131,6 +138,16 @@ def test_a_graph_whose_state_differs_is_refused_and_both_are_told(held: RunDirec
     assert "counted: the state of counted was made with" in str(caught.value)
     assert "by value" in str(caught.value)
     assert "--fresh" in str(caught.value)
+
+
+def test_a_version_that_is_rolled_back_after_a_restart_leaves_the_shape_of_the_one_before(
+    held: RunDirectory,
+) -> None:
+    held.begin(counting())
+    changed = held.versions.note(planned_version(counting(extra_fragment=True)), "update")
+    held.begin(counting(extra_fragment=True))
+    held.versions.note_ending(changed.number, Outcome.ROLLED_BACK)
+    held.begin(counting())
 
 
 def test_the_shape_is_what_checkpoints_depend_on_and_survives_json() -> None:
