@@ -21,6 +21,7 @@ from drivetrain import Application, agg, sinks, sources, windows
 from drivetrain.api.stream import Stream
 from drivetrain.config import Config
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.batch.spark_engine import _OnBatch
 from drivetrain.spark.session import few_calls
 
 MOST_CALLS = 12
@@ -77,6 +78,30 @@ def test_the_columns_of_a_batch_are_those_of_its_trunk(
     assert all(compared)
 
 
+def test_all_batches_of_a_query_are_in_the_session_of_the_first(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for n in range(BATCHES):
+        (tmp_path / "in" / f"{n}.txt").write_text("a line\n" * 200)
+    app = Application("sessions")
+    app.read(sources.text(str(tmp_path / "in"))).sink(sinks.text(str(tmp_path / "out")))
+    same: list[bool] = []
+    on_batch = MicroBatchQuery._on_batch
+
+    def batch(self: MicroBatchQuery, df: DataFrame, batch_id: int) -> None:
+        same.append(df._jdf.sparkSession().equals(df.sparkSession._jsparkSession))
+        on_batch(self, df, batch_id)
+
+    monkeypatch.setattr(MicroBatchQuery, "_on_batch", batch)
+    sets = {"run.max-batch-bytes": "1 KiB", "state.dir": str(tmp_path / "state")}
+
+    drivetrain.run(app, Config.load(None, {}, sets))
+
+    assert len(same) >= BATCHES
+    assert all(same)
+
+
 def test_few_calls_do_what_many_did(spark: SparkSession) -> None:
     df = spark.createDataFrame([(1, "a b"), (2, None), (3, "c")], "id bigint, text string").repartition(2)
     assert df.schema
@@ -100,21 +125,22 @@ def test_an_error_of_a_job_is_the_one_that_pyspark_raises(spark: SparkSession) -
 
 
 def _counted_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The list to which the number of calls of each batch will be added; without those that free objects."""
+    """The list to which the number of calls of each batch will be added, from the moment at which Spark calls
+    until it gets the answer; without those that free objects."""
     calls: list[int] = []
     here = threading.local()
-    send, on_batch = py4j.clientserver.JavaClient.send_command, MicroBatchQuery._on_batch
+    send, called = py4j.clientserver.JavaClient.send_command, _OnBatch.call
 
     def counting(self: Any, command: str, *args: Any, **options: Any) -> Any:
         if not command.startswith("m\n"):
             here.calls = getattr(here, "calls", 0) + 1
         return send(self, command, *args, **options)
 
-    def batch(self: MicroBatchQuery, df: DataFrame, batch_id: int) -> None:
+    def call(self: _OnBatch, jdf: Any, batch_id: int) -> None:
         here.calls = 0
-        on_batch(self, df, batch_id)
+        called(self, jdf, batch_id)
         calls.append(here.calls)
 
     monkeypatch.setattr(py4j.clientserver.JavaClient, "send_command", counting)
-    monkeypatch.setattr(MicroBatchQuery, "_on_batch", batch)
+    monkeypatch.setattr(_OnBatch, "call", call)
     return calls

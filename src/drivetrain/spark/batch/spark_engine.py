@@ -180,14 +180,18 @@ class _OnBatch(ForeachBatchFunction):
     it does not keep the error of a batch, whose frames refer to the same.
     """
 
+    _of_query: SparkSession | None = None
+    """The session in which Spark runs all batches of the query: a copy, made when the query starts."""
+
     def call(self, jdf: Any, batch_id: int) -> None:
         """Called by Spark for each batch."""
-        cloned = SparkSession(self.session.sparkContext, jdf.sparkSession())
-        self.func(ClassicDataFrame(jdf, cloned), batch_id)
+        if self._of_query is None:
+            self._of_query = SparkSession(self.session.sparkContext, jdf.sparkSession())
+        self.func(ClassicDataFrame(jdf, self._of_query), batch_id)
 
     def end(self) -> None:
         """Forget the query: it has ended."""
-        self.func = _ended
+        self.func, self._of_query = _ended, None
 
 
 def _ended(_df: DataFrame, batch_id: int) -> None:
