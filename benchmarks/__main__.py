@@ -37,6 +37,7 @@ JOBS = (
     "checkpoint_state",
     "persistent",
     "state_size",
+    "scaling_pause",
     "recovery",
     "kafka_read",
     "kafka_write",
