@@ -73,7 +73,9 @@ case $kind in
       --cov --cov-report "html:build/coverage" --cov-report "term:skip-covered"
     ;;
   *)
-    side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports"
+    # Pytest compiles each test file on first use: several processes that start together would each compile all.
+    side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports" \
+      "python -m pytest --collect-only -qq tests/unit tests/simulation"
     tests "unit and simulation" 3 tests/simulation tests/unit
     if [ "$kind" = all ]; then
       # Brokers, browsers and clusters are waited for: a third process uses the cores meanwhile.
