@@ -31,7 +31,7 @@ BATCHES, PARTITIONS = 40, 4
         ({}, 10.0, {"PUT": 1}),
         ({"partition_by": "p"}, 10.0, {"PUT": 1 + PARTITIONS, "POST": 1}),
         ({"roll": "1 h"}, 600.0, {"PUT": 1}),
-        ({"roll": "1 h"}, 0.0, {"PUT": 1, "LIST": 5}),
+        ({"roll": "1 h"}, 0.0, {"PUT": 1, "LIST": 2}),
     ],
     ids=["each", "partitioned", "waiting", "looked at"],
 )

@@ -182,7 +182,9 @@ def test_a_checkpoint_that_the_former_makes_meanwhile_is_not_computed_again(
 
 def test_nor_when_it_makes_its_first_one_meanwhile(store: ModelStore, tmp_path: Path) -> None:
     former, late = Machine(store, tmp_path / "a").start(), Machine(store, tmp_path / "b")
-    assert late.copies.begin() is None
+    begun = late.copies.begin()
+    assert begun is not None
+    assert begun.manifest is None, "it has claimed a number, and copied nothing"
     former.checkpoint({"x": "1"})
     assert late.copies.claim(starts_over=False)
     assert late.copies.is_outdated

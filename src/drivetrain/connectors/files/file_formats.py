@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -135,6 +136,18 @@ def _line(fields: Sequence[StructField], sink: FileSink) -> str:
         # Most readers skip an empty line, and Spark fails to write one: null is written as "".
         line = f"""if({values[0]} IS NULL, '""', {line})"""
     return line
+
+
+def compression_of(sink: FileSink) -> str | None:
+    """The compression of a sink's files; None if they have none."""
+    chosen = sink.compression or ("snappy" if sink.format == "parquet" else None)
+    return None if chosen == "none" else chosen
+
+
+def schema_checksum(df: DataFrame, rendered: DataFrame) -> str:
+    """A checksum of the schema that the files of joined batches must have in common."""
+    columns = rendered.schema.json()
+    return f"{zlib.crc32(f'{df.columns} {columns}'.encode()):08x}"
 
 
 def header_of(df: DataFrame, sink: FileSink) -> bytes:

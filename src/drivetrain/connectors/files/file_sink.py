@@ -45,7 +45,6 @@ import math
 import os
 import threading
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -53,22 +52,31 @@ import pyarrow.fs as pafs
 
 from drivetrain.api.sinks import FileSink, Guarantee
 from drivetrain.config import Config
-from drivetrain.connectors.files.file_formats import EXTENSIONS, header_of, render
+from drivetrain.connectors.files.file_formats import (
+    EXTENSIONS,
+    compression_of,
+    header_of,
+    render,
+    schema_checksum,
+)
 from drivetrain.connectors.files.output_ownership import WAITING, OutputDirectory, refusals_named
 from drivetrain.connectors.files.partitioned_files import PartitionedFiles
+from drivetrain.connectors.files.prepared_folders import PreparedFolders
 from drivetrain.connectors.files.publication_manifest import (
     NONE,
     Manifest,
     Published,
     PublishedSink,
-    batch_of,
     last_published,
 )
 from drivetrain.connectors.files.rolling import FILE_BYTES, Rolling
 from drivetrain.connectors.files.staging import Target, join_parts, stage_parts, stage_table
+from drivetrain.connectors.files.stored_rolling import StoredRolling
 from drivetrain.core.replay.replay import FIRST_LIFE
+from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
+from drivetrain.spark.connector.publishing import abort_after
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
 from drivetrain.spark.measure.small_batches import SmallBatches
 from drivetrain.spark.session.spark_errors import own_errors
@@ -100,21 +108,24 @@ class FileSinkWriter:
         """Where the file of a batch is written before it is published."""
         self._manifest = Manifest(_absolute(sink.together or sink.path), context.app_id, stores)
         self._life = "" if context.life == FIRST_LIFE else f"life{context.life}-"
-        parts = Target(self._uri, sink.format, b"", _compression(sink), stores)
+        parts = Target(self._uri, sink.format, b"", compression_of(sink), stores)
         self._target = dataclasses.replace(parts, format="parquet", compression="snappy")
         self._partitions: PartitionedFiles | None = None
         if sink.partition_by:
             self._partitions = PartitionedFiles(self._directory, context.sink_id, parts, sink.partition_by)
         else:
             self._target = parts
-        self._rolling = Rolling(
-            self._directory,
-            context.sink_id,
-            self._target,
-            self._partitions,
-            size_bytes=FILE_BYTES if sink.roll is None else sink.roll.size_bytes,
-            age_ms=None if sink.roll is None else sink.roll.age_ms,
-        )
+        size_bytes = FILE_BYTES if sink.roll is None else sink.roll.size_bytes
+        age_ms = None if sink.roll is None else sink.roll.age_ms
+        files = (self._directory, context.sink_id, self._target, self._partitions)
+        self._stored: StoredRolling | None = None
+        """The same as `_rolling`, if it is in an object store."""
+        if objects_of(self._directory.filesystem) is None:
+            self._rolling = Rolling(*files, size_bytes=size_bytes, age_ms=age_ms)
+        else:
+            folders = PreparedFolders(self._directory, context.state_dir, context.claim)
+            self._stored = StoredRolling(*files, folders, size_bytes=size_bytes, age_ms=age_ms)
+            self._rolling = self._stored
         self._turn = threading.Lock()
         """Held while files are joined and published, by batches, checkpoints and polls."""
         self._looked_s = -math.inf
@@ -141,6 +152,8 @@ class FileSinkWriter:
         """Remove the files that this application published here, and its claim."""
         self._manifest.note(self._context.sink_id, None)
         with self._turn:  # another thread may publish
+            if self._stored is not None:
+                self._stored.begin_anew()
             self._directory.clear()
             self._claimed, self._one_by_one, self._last = False, None, None
 
@@ -174,55 +187,63 @@ class FileSinkWriter:
 
     def prepared(self) -> list[int]:
         """The prepared batches, in increasing order."""
-        return sorted(self._waiting())
+        if self._stored is not None:
+            self._published()
+        return sorted(self._rolling.prepared())
 
     def abort(self, batch_id: int) -> None:
         """Drop a prepared batch."""
         with self._turn:
-            waiting = self._waiting().get(batch_id)
-            if waiting is not None:
-                self._directory.filesystem.delete_file(f"{self._directory.prepared}/{waiting}")
+            path = self._rolling.prepared().get(batch_id)
+            if path is not None:
+                self._directory.filesystem.delete_file(path)
+
+    def claimed(self, claim: str) -> None:
+        """Prepare batches under this claim from now on."""
+        if self._stored is not None:
+            self._stored.folders.claimed(claim)
+
+    def succeed(self, claim: str, last: int | None, *, is_copied: bool) -> None:
+        """Continue a former process, of whose prepared batches those up to `last` count (None: none).
+
+        In an object store it may still run: nothing that it prepares or decides from now on counts.
+        """
+        if self._stored is None:
+            abort_after(self, last)
+            return
+        with self._turn:
+            self._published()
+            last = max(NONE if last is None else last, self._stored.counted)
+            self._stored.take_over(claim, last, is_copied=is_copied)
 
     def publish(
         self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
     ) -> dict[str, int]:
         """Rename the prepared batches of all `sinks` up to their last ones into place, then record that."""
         shown: dict[str, int] = {}
+        writers = {id: sink for id, sink in cast("Mapping[str, FileSinkWriter]", sinks).items() if id in last}
+
+        def counted(known: Published) -> Published:
+            together = dict(known.sinks)
+            for id, writer in writers.items():
+                together[id] = PublishedSink(writer._relative(), max(known.last_of(id), last[id]))
+            return known if together == known.sinks else Published(txid, together)
+
         with self._manifest.locked():
             known = self._manifest.read()
-            counted = dict(known.sinks)
-            for id, sink in cast("Mapping[str, FileSinkWriter]", sinks).items():
-                if id in last:
-                    before = counted.get(id)
-                    published = before.last if before is not None and before.last is not None else NONE
-                    with sink._turn:
-                        shown[id] = sink._show(published, last[id])
-                    counted[id] = PublishedSink(sink._relative(), max(published, last[id]))
-            if counted != known.sinks:
-                self._manifest.replace(Published(txid, counted))
+            for id, sink in writers.items():
+                with sink._turn:
+                    shown[id] = sink._show(known.last_of(id), last[id])
+            self._manifest.change(counted)
         return shown
 
     def _show(self, published: int, last: int) -> int:
         """Publish the waiting batches up to `last`; returns their number of rows."""
-        rows = 0
-        for batch, waiting in sorted(self._waiting().items()):
-            if batch > last:
-                break
-            aside = f"{self._directory.prepared}/{waiting}"
-            if batch <= max(published, self._published()):
-                self._directory.filesystem.delete_file(aside)
-                continue
-            self._rolling.take(aside, waiting)
-            self._last = batch
-            rows += int(waiting.partition(".")[0])
+        rows = self._rolling.count(max(published, self._published()), last)
+        if rows:
+            self._last = max(rows)
         self._rolling.show()
-        return rows
-
-    def _waiting(self) -> dict[int, str]:
-        """The names of the waiting files, by batch."""
-        selector = pafs.FileSelector(self._directory.prepared, allow_not_found=True)
-        found = self._directory.filesystem.get_file_info(selector)
-        return {batch_of(info.base_name): info.base_name for info in found}
+        return sum(rows.values())
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -251,10 +272,10 @@ class FileSinkWriter:
                 with refusals_named(path):
                     publish_file(filesystem, whole, path, staged)
             elif rows:
-                waiting = f"{rows}.{len(header)}.{_columns_of(df, rendered)}.{name}{WAITING}"
+                waiting = f"{rows}.{len(header)}.{schema_checksum(df, rendered)}.{name}{WAITING}"
                 if waits:
                     with refusals_named(self._directory.prepared):
-                        publish_file(filesystem, whole, f"{self._directory.prepared}/{waiting}", staged)
+                        self._rolling.prepare(whole, waiting, staged)
                 else:
                     self._rolling.take(whole, waiting, staged)
         finally:
@@ -282,8 +303,14 @@ class FileSinkWriter:
         """The newest batch of this life that counts as published."""
         if self._last is None:
             prefix = f"part-{self._context.sink_id}-{self._life}"
+            if not self._is_ours():
+                self._last = NONE
+                return NONE
             seen = last_published(self._directory.filesystem, self._directory.path, prefix)
-            self._last = max(seen, self._rolling.last_of(self._life)) if self._is_ours() else NONE
+            if self._stored is not None:
+                self._stored.counted = self._manifest.read().last_of(self._context.sink_id)
+                seen = max(seen, self._stored.counted)
+            self._last = max(seen, self._rolling.last_of(self._life))
         return self._last
 
     def _is_time_to_look(self) -> bool:
@@ -308,14 +335,15 @@ class FileSinkWriter:
         with refusals_named(self._directory.path):
             if is_first:
                 if not self._directory.is_claimed():
-                    self._manifest.note(self._context.sink_id, None)  # it was of a deleted state
-                    self._directory.claim()
+                    self._begin_anew()
                     self._last = NONE
                 elif self._partitions is not None:
                     self._finish()
-                if self._sink.roll is None and one_by_one and self._rolling.waiting():
+                joins = self._sink.roll is not None and self._stored is None
+                if one_by_one and not joins and self._rolling.waiting():
                     with self._publishing():
-                        self._rolling.show()  # left from a run that rolled files, or published sinks together
+                        # Left from a run that rolled files, or published sinks together.
+                        self._rolling.show(ends=self._stored is not None)
                 self._claimed = True
             if self._one_by_one != one_by_one:
                 self._count(one_by_one=one_by_one)
@@ -327,6 +355,16 @@ class FileSinkWriter:
             if not one_by_one:
                 filesystem.create_dir(self._directory.prepared, recursive=True)
 
+    def _begin_anew(self) -> None:
+        """Claim the directory. What the manifest has of this sink is of a deleted state."""
+        owner, claim = self._directory.owner(), ""
+        noted = self._manifest.read().sinks.get(self._context.sink_id)
+        if self._stored is not None:
+            self._stored.begin_anew()
+            claim = self._stored.folders.claim
+        self._manifest.exchange(self._context.sink_id, noted, None)
+        self._directory.claim(owner, claim)
+
     def _count(self, *, one_by_one: bool) -> None:
         """Have the manifest count every file, or only those that exist now."""
         known = self._manifest.read().sinks.get(self._context.sink_id)
@@ -335,7 +373,7 @@ class FileSinkWriter:
                 self._manifest.note(self._context.sink_id, PublishedSink(self._relative(), None))
         elif known is None or known.last is None:
             last = last_published(self._directory.filesystem, self._directory.path)
-            self._manifest.note(self._context.sink_id, PublishedSink(self._relative(), last))
+            self._manifest.exchange(self._context.sink_id, known, PublishedSink(self._relative(), last))
         self._one_by_one = one_by_one
 
     def _relative(self) -> str:
@@ -356,17 +394,6 @@ class FileSinkWriter:
         if self._whole_in != self._staging:
             self._directory.filesystem.delete_dir(self._staging)
         return sum(part.rows for part in parts)
-
-
-def _compression(sink: FileSink) -> str | None:
-    chosen = sink.compression or ("snappy" if sink.format == "parquet" else None)
-    return None if chosen == "none" else chosen
-
-
-def _columns_of(df: DataFrame, rendered: DataFrame) -> str:
-    """A checksum of the schema that the files of joined batches must have in common."""
-    columns = rendered.schema.json()
-    return f"{zlib.crc32(f'{df.columns} {columns}'.encode()):08x}"
 
 
 def _absolute(place: str) -> str:

@@ -31,7 +31,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import full_disk_named, is_local, publish_bytes
 
 OURS = "_drivetrain"
+SHOWINGS = "showings"
+"""The folder of records that outlive a start over; see `showings`."""
 PUBLISHED = re.compile(r"part-.+-(?:to)?\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
 """The names of files that are visible to readers."""
 WAITING = ".waiting"
@@ -66,6 +68,11 @@ class OutputDirectory:
         self._app_id = app_id
         self._partition_by = list(partition_by)
         self._state_fs, self._state_dir = locate(state_dir)
+
+    @property
+    def ours(self) -> str:
+        """The directory of everything that is hidden from readers."""
+        return f"{self.path}/{OURS}"
 
     @property
     def staging(self) -> str:
@@ -102,7 +109,7 @@ class OutputDirectory:
                 expected="a directory, or nothing",
                 remedy="remove the file or choose another path",
             )
-        owner = self._owner()
+        owner = self.owner()
         if owner is None:
             self._refuse_other_files()
         elif owner["app_id"] != self._app_id:
@@ -133,29 +140,34 @@ class OutputDirectory:
 
     def is_claimed(self) -> bool:
         """Whether the directory is ours, and belongs to the current state."""
-        owner = self._owner()
-        return owner is not None and owner["app_id"] == self._app_id and owner["token"] == self._token()
+        owner = self.owner()
+        return owner is not None and self._is_ours(owner)
 
-    def claim(self) -> None:
+    def owner(self) -> dict[str, Any] | None:
+        """The owner that the directory has; None if it has none."""
+        text = _read(self.filesystem, f"{self.path}/{OURS}/owner.json")
+        return None if text is None else dict(json.loads(text))
+
+    def claim(self, owner: Mapping[str, Any] | None, claim: str = "") -> None:
         """Make the directory ours, durably; call it after `check` and before anything is published.
 
-        Files that wait there to be published belong to a deleted state, and are removed.
+        `owner` is what `owner` returned before. Files that wait there to be published belong to a deleted
+        state, and are removed; but not those of processes whose claims are later than `claim`.
         """
-        if self.is_claimed():
+        if owner is not None and self._is_ours(owner):
             return
-        for hidden in (self.prepared, self.rolling, self.dividing):
-            if self.filesystem.get_file_info(hidden).type == pafs.FileType.Directory:
-                self.filesystem.delete_dir(hidden)
+        if owner is not None:
+            self._remove_waiting(claim)
         token = self._token()
         if token is None:
             token = uuid.uuid4().hex
             self._state_fs.create_dir(self._state_dir, recursive=True)
             publish_bytes(self._state_fs, self._token_path(), token.encode())
         self.filesystem.create_dir(f"{self.path}/{OURS}", recursive=True)
-        owner = {"app_id": self._app_id, "token": token, "partition_by": self._partition_by}
-        content = json.dumps(owner).encode()
+        ours = {"app_id": self._app_id, "token": token, "partition_by": self._partition_by}
+        content = json.dumps(ours).encode()
         objects, path = objects_of(self.filesystem), f"{self.path}/{OURS}/owner.json"
-        if objects is None or self._owner() is not None:
+        if objects is None or (owner is not None and owner == self.owner()):
             publish_bytes(self.filesystem, path, content)
         elif not objects.create_file(path, content):
             self.check()  # raises if it is another application
@@ -168,16 +180,27 @@ class OutputDirectory:
 
     def clear(self) -> None:
         """Remove the files that this application published, if the directory is its own."""
-        owner = self._owner()
+        owner = self.owner()
         if owner is None or owner["app_id"] != self._app_id:
             return
         published = self.published()
         for path in published:
             self.filesystem.delete_file(path)
         self._remove_partitions(published)
-        self.filesystem.delete_dir(f"{self.path}/{OURS}")
+        self._remove_ours()
         if self._token() is not None:
             self._state_fs.delete_file(self._token_path())
+
+    def _remove_ours(self) -> None:
+        """Remove what is hidden. In an object store a record stays, if there are any: see `showings`."""
+        if objects_of(self.filesystem) is None:
+            self.filesystem.delete_dir(self.ours)
+            return
+        for info in self.filesystem.get_file_info(pafs.FileSelector(self.ours, allow_not_found=True)):
+            if info.type == pafs.FileType.File:
+                self.filesystem.delete_file(info.path)
+            elif info.base_name != SHOWINGS:
+                self.filesystem.delete_dir(info.path)
 
     def published(self) -> list[str]:
         """The paths of the published files."""
@@ -215,9 +238,19 @@ class OutputDirectory:
             return
         require_writable(self.path)
 
-    def _owner(self) -> dict[str, Any] | None:
-        text = _read(self.filesystem, f"{self.path}/{OURS}/owner.json")
-        return None if text is None else dict(json.loads(text))
+    def _is_ours(self, owner: Mapping[str, Any]) -> bool:
+        return owner["app_id"] == self._app_id and owner["token"] == self._token()
+
+    def _remove_waiting(self, claim: str) -> None:
+        selector = pafs.FileSelector(self.prepared, allow_not_found=True)
+        for info in self.filesystem.get_file_info(selector):
+            if info.type == pafs.FileType.File:
+                self.filesystem.delete_file(info.path)
+            elif info.base_name <= claim:
+                self.filesystem.delete_dir(info.path)
+        for hidden in (self.rolling, self.dividing):
+            if self.filesystem.get_file_info(hidden).type == pafs.FileType.Directory:
+                self.filesystem.delete_dir(hidden)
 
     def _token_path(self) -> str:
         return f"{self._state_dir}/output-token"

@@ -30,21 +30,24 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 import msgspec
 import pyarrow.fs as pafs
 
+from drivetrain.connectors.files.numbered_records import NumberedRecords
 from drivetrain.connectors.files.output_ownership import OURS, divided_names, published_in, refusals_named
+from drivetrain.connectors.files.showings import Showings
 from drivetrain.errors import InputError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.whole_files import is_local, publish_bytes, read_whole_file
 
 _BATCH = re.compile(r"-(?:to)?(\d{8,})\.[^/]*$")
-_MANIFEST = re.compile(r"published-.+\.json")
+_MANIFEST = re.compile(r"published-(.+?)(?:-(\d{20}))?\.json")
 NONE = -1
 """Stands for "no batch yet"."""
 
@@ -62,6 +65,11 @@ class Published(msgspec.Struct, frozen=True):
     transaction: int = 0
     sinks: dict[str, PublishedSink] = {}
 
+    def last_of(self, sink_id: str) -> int:
+        """The last batch that counts of a sink; NONE if every file counts."""
+        sink = self.sinks.get(sink_id)
+        return NONE if sink is None or sink.last is None else sink.last
+
 
 class Manifest:
     """The manifest of one application's sinks under the directory `home`."""
@@ -70,10 +78,13 @@ class Manifest:
         self.filesystem, root = locate(home, stores)
         self.root = root.rstrip("/")
         self._path = f"{self.root}/{OURS}/published-{app_id}.json"
+        self._records: NumberedRecords | None = None
+        if objects_of(self.filesystem) is not None:
+            self._records = _records(self.filesystem, self.root, app_id)
 
     def read(self) -> Published:
         """The current content."""
-        return _read(self.filesystem, self._path)
+        return self._numbered()[1]
 
     def replace(self, published: Published) -> None:
         """Replace the content, durably; call it with `locked` held."""
@@ -81,17 +92,46 @@ class Manifest:
             self.filesystem.create_dir(f"{self.root}/{OURS}", recursive=True)
             publish_bytes(self.filesystem, self._path, msgspec.json.encode(published))
 
+    def change(self, changed: Callable[[Published], Published]) -> None:
+        """Replace the content by what `changed` makes of it; call it with `locked` held.
+
+        In an object store it is called again if another process was faster.
+        """
+        while True:
+            number, known = self._numbered()
+            published = changed(known)
+            if published == known:
+                return None
+            if self._records is None:
+                return self.replace(published)
+            if self._records.append(number + 1, msgspec.json.encode(published)):
+                return None
+
     def note(self, sink_id: str, sink: PublishedSink | None) -> None:
         """Replace or remove the record of one sink; the lock must not be held."""
-        known = self.read()
-        if known.sinks.get(sink_id) == sink:
-            return
-        with self.locked():
-            known = self.read()
+        self.exchange(sink_id, self.read().sinks.get(sink_id), sink)
+
+    def exchange(self, sink_id: str, before: PublishedSink | None, sink: PublishedSink | None) -> None:
+        """Replace or remove the record of one sink, if it is still `before`; the lock must not be held."""
+
+        def exchanged(known: Published) -> Published:
+            if known.sinks.get(sink_id) != before:
+                return known
             sinks = {id: other for id, other in known.sinks.items() if id != sink_id}
             if sink is not None:
                 sinks[sink_id] = sink
-            self.replace(Published(known.transaction, sinks))
+            return Published(known.transaction, sinks)
+
+        if before != sink:
+            with self.locked():
+                self.change(exchanged)
+
+    def _numbered(self) -> tuple[int, Published]:
+        """The content, and the number of its record in an object store."""
+        newest = None if self._records is None else self._records.newest()
+        if newest is None:
+            return -1, _read(self.filesystem, self._path)
+        return newest[0], _decoded(newest[1], self._path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -128,7 +168,7 @@ def published_files(
     root = root.rstrip("/")
     selector = pafs.FileSelector(f"{root}/{OURS}", allow_not_found=True)
     ours = {info.base_name: info.path for info in filesystem.get_file_info(selector)}
-    manifests = [_read(filesystem, path) for name, path in ours.items() if _MANIFEST.fullmatch(name)]
+    manifests = _manifests(filesystem, root, ours)
     if not manifests and "owner.json" in ours:
         manifests = [Published(sinks={"": PublishedSink(".", None)})]
     if not manifests:
@@ -141,7 +181,7 @@ def published_files(
     found: dict[str, list[str]] = {}
     for sink in (sink for manifest in manifests for sink in manifest.sinks.values()):
         whole = root if sink.directory == "." else f"{root}/{sink.directory}"
-        names = _whole_names(filesystem, whole)
+        names = _whole_names(filesystem, whole, one_by_one=sink.last is None)
         found[whole] = [
             f"{whole}/{name}" for name in names if sink.last is None or batch_of(name) <= sink.last
         ]
@@ -170,17 +210,41 @@ def _published_names(filesystem: pafs.FileSystem, directory: str) -> list[str]:
     return sorted(published_in(filesystem, directory), key=lambda name: (batch_of(name), name))
 
 
-def _whole_names(filesystem: pafs.FileSystem, directory: str) -> list[str]:
+def _manifests(filesystem: pafs.FileSystem, root: str, ours: Mapping[str, str]) -> list[Published]:
+    """The manifests of all applications among the files `ours`, in their newest versions."""
+    found = [name for name in map(_MANIFEST.fullmatch, ours) if name is not None]
+    numbered = {name[1] for name in found if name[2] is not None}
+    flat = [_read(filesystem, ours[name[0]]) for name in found if name[2] is None and name[1] not in numbered]
+    newest = [_records(filesystem, root, app_id).newest() for app_id in sorted(numbered)]
+    return flat + [_decoded(record[1], f"{root}/{OURS}") for record in newest if record is not None]
+
+
+def _records(filesystem: pafs.FileSystem, root: str, app_id: str) -> NumberedRecords:
+    return NumberedRecords(filesystem, f"{root}/{OURS}", f"published-{app_id}-")
+
+
+def _whole_names(filesystem: pafs.FileSystem, directory: str, *, one_by_one: bool) -> list[str]:
     """The published files, but none of a batch of which only some partitions may be visible.
 
     A file that was visible before the list of those being divided was read, and is not in it, was complete.
     """
     before = {_base_name(name) for name in _published_names(filesystem, directory)}
-    before -= set(divided_names(filesystem, f"{directory}/{OURS}/dividing"))
+    divided = set(divided_names(filesystem, f"{directory}/{OURS}/dividing"))
+    if divided and not one_by_one:
+        divided -= _left_behind(filesystem, directory, divided)
+    before -= divided
     names = _published_names(filesystem, directory)
     if not any("/" in name for name in names):
         return names
     return [name for name in names if _base_name(name) in before]
+
+
+def _left_behind(filesystem: pafs.FileSystem, directory: str, divided: Set[str]) -> Set[str]:
+    """The files among the divided ones that are complete: a process that woke late has moved them back."""
+    if objects_of(filesystem) is None:
+        return frozenset()
+    decided = Showings(filesystem, directory).decided_last()
+    return frozenset() if decided is None else divided - decided
 
 
 def _base_name(path: str) -> str:
@@ -190,9 +254,14 @@ def _base_name(path: str) -> str:
 def _read(filesystem: pafs.FileSystem, path: str) -> Published:
     try:
         # In one request: it is replaced while applications run, and may become longer.
-        return msgspec.json.decode(read_whole_file(filesystem, path), type=Published)
+        return _decoded(read_whole_file(filesystem, path), path)
     except FileNotFoundError:
         return Published()
+
+
+def _decoded(content: bytes, path: str) -> Published:
+    try:
+        return msgspec.json.decode(content, type=Published)
     except msgspec.DecodeError as error:
         raise InputError(
             "the record of what file sinks have published is damaged",

@@ -41,7 +41,7 @@ import pyarrow.fs as pafs
 
 from drivetrain.connectors.files.output_ownership import WAITING, OutputDirectory, refusals_named
 from drivetrain.connectors.files.partitioned_files import PartitionedFiles
-from drivetrain.connectors.files.publication_manifest import NONE
+from drivetrain.connectors.files.publication_manifest import NONE, batch_of
 from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
@@ -111,6 +111,35 @@ class Rolling:
             rf"(\d+)\.(\d+)\.([0-9a-f]+)\.({re.escape(self._stem)}"
             rf"(life\d+-)?(\d{{8,}})(?:-to(\d{{8,}}))?(\.[^/]+)){re.escape(WAITING)}"
         )
+
+    # -- prepared batches --------------------------------------------------------------------------------
+
+    def prepared(self) -> dict[int, str]:
+        """The paths of the prepared batches, which do not count yet."""
+        selector = pafs.FileSelector(self._directory.prepared, allow_not_found=True)
+        found = self._directory.filesystem.get_file_info(selector)
+        return {batch_of(info.base_name): info.path for info in found}
+
+    def prepare(self, aside: str, waiting: str, staged: pafs.FileSystem) -> None:
+        """Keep the finished file `aside`, of the file system `staged`, as a prepared batch."""
+        folder = self._directory.prepared
+        publish_file(self._directory.filesystem, aside, f"{folder}/{waiting}", staged)
+
+    def count(self, published: int, last: int) -> dict[int, int]:
+        """Have the prepared batches after `published` count up to `last`; returns their numbers of rows."""
+        rows: dict[int, int] = {}
+        for batch, aside in sorted(self.prepared().items()):
+            if batch > last:
+                break
+            if batch <= published:
+                self._directory.filesystem.delete_file(aside)
+                continue
+            waiting = aside.rpartition("/")[2]
+            self.take(aside, waiting)
+            rows[batch] = int(waiting.partition(".")[0])
+        return rows
+
+    # -- batches that count ------------------------------------------------------------------------------
 
     def take(self, aside: str, waiting: str, staged: pafs.FileSystem | None = None) -> None:
         """Move the finished file `aside` to the waiting ones, under that name; durable when this returns.

@@ -45,13 +45,13 @@ from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, PackBuilder, kept_places
+from drivetrain.runtime.checkpoints.claim_file import Claim, ClaimFile
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     Manifest,
     SavedFile,
     SavepointError,
     write_manifest,
 )
-from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.objects.locations import open_place
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.settings import StoreSettings
@@ -91,13 +91,6 @@ class _Envelope(msgspec.Struct):
     sha256: str
 
 
-class _Claim(msgspec.Struct, frozen=True):
-    """The owner that a state directory is, and the newest number when it began."""
-
-    owner: str
-    after: int
-
-
 class CopiedCheckpoints:
     """The checkpoints of one application below `folder` of a store.
 
@@ -109,12 +102,7 @@ class CopiedCheckpoints:
         self._checkpoints: Final = f"{folder}/checkpoints".lstrip("/")
         self._packs: Final = f"{folder}/packs".lstrip("/")
         self.place: Final = place
-        self._claim: Final = DurableFile(
-            directory / "copied-by",
-            "the record of who copies checkpoints",
-            if_damaged="delete the application's state directory: it then continues from the newest copy",
-            if_full="make room, and try again",
-        )
+        self._claim: Final = ClaimFile(directory)
         self._owner = ""
         self._begun: int | None = None
         """The checkpoint that this process's state began with; -1: there was none, None: it is older."""
@@ -192,7 +180,7 @@ class CopiedCheckpoints:
         newest = self.newest() if has_state else None
         if newest is None:
             return
-        claim = self._read_claim()
+        claim = self._claim.read()
         if claim is None:
             raise self._other_state(newest)
         if newest.owner != claim.owner and newest.number != claim.after:
@@ -213,15 +201,15 @@ class CopiedCheckpoints:
         none. Returns whether the newest is another process's, which may still run for a while. Raises
         TakenOverError.
         """
-        claim = self._read_claim()
+        claim = self._claim.read()
         if claim is not None:
             return self._claim_next(claim, self.newest(), starts_over=starts_over)
         owner, tries = uuid.uuid4().hex, _TRIES
         while True:
             newest, tries = self.newest(), tries - 1
             last = -1 if newest is None else newest.number
-            claim = _Claim(owner, last)
-            self._claim.write(msgspec.json.encode(claim))
+            claim = Claim(owner, last)
+            self._claim.write(claim)
             self.is_outdated = not starts_over and self._begun not in (None, last)
             try:
                 return self._claim_next(claim, newest, starts_over=starts_over)
@@ -229,9 +217,10 @@ class CopiedCheckpoints:
                 if not tries:
                     raise
 
-    def _claim_next(self, claim: _Claim, newest: Copy | None, *, starts_over: bool) -> bool:
+    def _claim_next(self, claim: Claim, newest: Copy | None, *, starts_over: bool) -> bool:
         self._owner, self._last = claim.owner, newest
         if newest is None:
+            self._create(Copy(**self._signed(claim.after + 1), manifest=None))
             return False
         is_others = newest.owner != claim.owner
         if is_others:
@@ -338,13 +327,6 @@ class CopiedCheckpoints:
 
     def _has_later(self, number: int) -> bool:
         return bool(self._checkpoint_names(self._name(number)))
-
-    def _read_claim(self) -> _Claim | None:
-        content = self._claim.read()
-        try:
-            return None if content is None else msgspec.json.decode(content, type=_Claim)
-        except msgspec.DecodeError as error:
-            raise self._claim.damaged(str(error)) from error
 
     def _decoded(self, name: str, content: bytes) -> Copy:
         try:

@@ -52,6 +52,7 @@ from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import noted_entries
 from drivetrain.spark.connector.publishing import abort_after
+from drivetrain.spark.connector.sink import ClaimingSinkWriter
 
 if TYPE_CHECKING:
     from drivetrain.core.plan.plan import Plan
@@ -166,12 +167,18 @@ class OpenedSavepoint:
         """The life that starts from here."""
         return self.manifest.life.elsewhere() if self._copied_by is None else self.manifest.life
 
-    def drop_later(self, sinks: Mapping[str, SinkWriter]) -> None:
-        """Drop batches that the saved application prepared in these sinks, and that this one runs again."""
+    def drop_later(self, sinks: Mapping[str, SinkWriter], claim: str) -> None:
+        """Drop batches that the saved application prepared in these sinks, and that this one runs again.
+
+        `claim` is that of this process.
+        """
         fragments = self.manifest.record.fragments.values()
         published = {} if self._copied_by is None else {k: v for f in fragments for k, v in f.sinks.items()}
         for id, sink in sinks.items():
-            abort_after(sink, published.get(id))
+            if isinstance(sink, ClaimingSinkWriter):
+                sink.succeed(claim, published.get(id), is_copied=self.is_copied)
+            else:
+                abort_after(sink, published.get(id))
 
     def bring_into(self, plan: Plan, rundir: RunDirectory) -> None:
         """Lay everything out in an empty directory, for the life that starts."""

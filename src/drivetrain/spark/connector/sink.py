@@ -45,6 +45,8 @@ class SinkContext:
     this sink's own directory next to the checkpoint; it may be deleted only together with it.
     `config` is the application's configuration, for settings that all sinks of a kind share. `life` is the
     number of the application's life: batch ids are never reused in a later one (see `core.replay.replay`).
+    `claim` is the name of the claim of this process to the application's copied checkpoints (see
+    `runtime.checkpoints.claim_file`), "" if they are not copied.
     """
 
     app_id: str
@@ -52,6 +54,7 @@ class SinkContext:
     state_dir: str
     config: Config | None = None
     life: int = FIRST_LIFE
+    claim: str = ""
 
 
 class SinkWriter(Protocol):
@@ -159,4 +162,24 @@ class RollingSinkWriter(SinkWriter, Protocol):
 
     def roll(self, released: int | None = None, *, ends: bool = False) -> None:
         """Show the due batches among those up to `released` (None: all); with `ends` all of them are due."""
+        ...
+
+
+@runtime_checkable
+class ClaimingSinkWriter(SinkWriter, Protocol):
+    """A sink whose prepared batches can be reached by other processes, which may believe that they run its
+    application.
+
+    7. After `succeed` nothing counts that a former process prepares or publishes, even if it still runs.
+    """
+
+    def claimed(self, claim: str) -> None:
+        """This process, with its own state, runs the application under this claim from now on."""
+        ...
+
+    def succeed(self, claim: str, last: int | None, *, is_copied: bool) -> None:
+        """This process continues what a former one has prepared up to its batch `last` (None: nothing of it).
+
+        With `is_copied` it has that from a copied checkpoint, otherwise from a savepoint.
+        """
         ...

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from drivetrain.config import Config
 from drivetrain.connectors.opening import open_sink
 from drivetrain.core.plan.plan import Plan
+from drivetrain.runtime.checkpoints.claim_file import claim_name
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+from drivetrain.spark.connector.sink import ClaimingSinkWriter, SinkContext, SinkWriter
 
 
 class OpenSinks(Mapping[str, SinkWriter]):
@@ -41,10 +42,26 @@ def open_sinks(
     plan: Plan, rundir: RunDirectory, config: Config, known: Mapping[str, SinkWriter] | None = None
 ) -> OpenSinks:
     """The sinks of an application by processor id; those in `known` are open already."""
-    opened = dict(known or {})
+    opened, claim = dict(known or {}), claim_name(rundir.path)
     for node in plan.graph.nodes.values():
         if node.operation.target is not None and node.id not in opened:
             directory = str(rundir.path / "sinks" / node.id)
-            context = SinkContext(rundir.app_id, node.id, directory, config, rundir.life.number)
+            context = SinkContext(rundir.app_id, node.id, directory, config, rundir.life.number, claim)
             opened[node.id] = open_sink(node.operation.target, context)
     return OpenSinks(opened)
+
+
+def claim_sinks(sinks: Mapping[str, SinkWriter], rundir: RunDirectory) -> None:
+    """Give the claim of its state directory to the sinks of an application."""
+    claim = claim_name(rundir.path)
+    for sink in sinks.values():
+        if claim and isinstance(sink, ClaimingSinkWriter):
+            sink.claimed(claim)
+
+
+def succeed_in_sinks(sinks: Mapping[str, SinkWriter], rundir: RunDirectory) -> None:
+    """Take the sinks over from a process that has copied no checkpoint, or whose state is not kept."""
+    claim = claim_name(rundir.path)
+    for sink in sinks.values():
+        if isinstance(sink, ClaimingSinkWriter):
+            sink.succeed(claim, None, is_copied=True)

@@ -34,6 +34,7 @@ from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.plan import Plan
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.checkpoints.claim_file import claim_name
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.planned_version import planned_version
@@ -43,7 +44,7 @@ from drivetrain.spark.connector.publishing import publish_prepared
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
-from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
+from drivetrain.spark.prepare.opened_sinks import OpenSinks, claim_sinks, open_sinks, succeed_in_sinks
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
 from drivetrain.spark.run.copying import require_copyable, wait_for_predecessor
 from drivetrain.spark.run.host import SPARK, Host
@@ -113,13 +114,16 @@ def prepare(
         if saved is not None and not is_outdated:
             if had_predecessor:
                 wait_for_predecessor()
-                saved.drop_later(execution.sinks)
+                saved.drop_later(execution.sinks, claim_name(rundir.path))
             rundir.taken_over()
+        elif had_predecessor and not is_outdated:
+            succeed_in_sinks(execution.sinks, rundir)
     if is_outdated:  # the former process can make no more checkpoints from now on
         rundir.clear()
         return prepare(
             plan, rundir, config, flow=flow, host=host, version=version, waiting=waiting, copies=copies
         )
+    claim_sinks(execution.sinks, rundir)
     execution.copies = copies
     return execution
 
@@ -190,7 +194,7 @@ def _prepared(
     for sink in sinks.values():
         sink.validate()
     if saved is not None and not saved.is_copied:
-        saved.drop_later(sinks)
+        saved.drop_later(sinks, claim_name(rundir.path))
     restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
     subscribed = subscribe(plan.graph, rundir, config, waiting)
     execution = _started(plan, rundir, config, sinks, flow, host)

@@ -188,7 +188,7 @@ def test_of_two_applications_that_begin_in_one_place_one_is_refused(
     def overtaken(what: str, path: str) -> None:
         if what == "create" and path.endswith("owner.json"):
             store.before = lambda what, path: None
-            ours._directory.claim()
+            ours._directory.claim(None)
 
     for late, why in ((other, "another application"), (same, "at the same time")):
         store.objects.clear()

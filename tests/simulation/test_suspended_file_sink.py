@@ -1,0 +1,177 @@
+"""Processes with a file sink in an object store are suspended at any request, are taken for lost, and wake
+when others have continued their application: at any request of these, or when all is done.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "spark" / "sinks"))
+from arrow_frame import ArrowFrame
+from suspended_process import MESSAGES, SuspendedProcess, all_ended
+
+from drivetrain import published_files
+from drivetrain.api import sinks
+from drivetrain.connectors.files import file_sink, partitioned_files, stored_rolling
+from drivetrain.errors import InputError
+from drivetrain.runtime.objects import locations
+from drivetrain.runtime.whole_files import staging_folder
+from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
+from drivetrain.spark.measure import small_batches
+from model_store import ModelStore
+
+PLACE = "s3://lake/out"
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"roll": ("3 KiB", "1 h")},
+    {"roll": ("128 MiB", "1 ms")},
+    {"partition_by": "odd"},
+    {"partition_by": "odd", "roll": ("3 KiB", "1 h")},
+)
+
+
+class Readers:
+    """Readers of the results, who look from time to time: nothing is ever twice, and nothing disappears."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        self.objects = objects
+        self._ids: dict[str, list[int]] = {}
+        self._whole: set[int] = set()
+
+    def look(self, *, at_end: bool = False) -> None:
+        names = [n for n in list(self.objects) if n.startswith("out/") and n.endswith(".parquet")]
+        counts = Counter(id for name in names for id in self._content(name))
+        twice = [id for id, times in counts.items() if times > 1]
+        assert not twice, f"twice: {twice}"
+        try:
+            files = published_files(PLACE)
+        except InputError as error:
+            if "no file sink has published here" not in str(error):
+                raise
+            files = {}
+        whole = Counter(
+            id for paths in files.values() for path in paths for id in self._content(path.partition("/")[2])
+        )
+        assert set(whole.values()) <= {1}, "twice in what was published together"
+        assert self._whole <= whole.keys(), f"unpublished: {self._whole - whole.keys()}"
+        self._whole = set(whole)
+        if at_end:
+            assert sorted(counts) == list(range(MESSAGES))
+            assert sorted(whole) == list(range(MESSAGES))
+
+    def _content(self, name: str) -> list[int]:
+        if name not in self._ids:
+            self._ids[name] = pq.read_table(io.BytesIO(self.objects[name]))["id"].to_pylist()
+        return self._ids[name]
+
+
+class World:
+    """An application whose process is taken for lost once or more often."""
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.random = Random(seed)
+        self.directory = directory
+        self.objects: dict[str, bytes] = {}
+        self.readers = Readers(self.objects)
+        self.sink = sinks.parquet(PLACE, **WAYS[seed % len(WAYS)])
+        self.processes: list[SuspendedProcess] = []
+        self.woken = 0
+
+    def run(self) -> None:
+        takeovers = self.random.choice((1, 1, 2, 3))
+        with all_ended(self.processes):
+            for number in range(takeovers + 1):
+                self._start(number)
+                self._run_newest(is_last=number == takeovers)
+            for process in self.processes:
+                self._wake(process, 10_000)
+                assert process.is_over, "it does not end"
+            if all(process.was_refused or process.taken_over is not None for process in self.processes):
+                self._start(takeovers + 1)  # all of them have ended each other, and the user tries again
+                self._run_newest(is_last=True)
+                assert self.processes[-1].taken_over is None
+            self.readers.look(at_end=True)
+
+    def _start(self, number: int) -> None:
+        directory = self.directory / str(number)
+        directory.mkdir()
+        process = SuspendedProcess(number, self.objects, self.sink, directory, Random(self.random.random()))
+        self.processes.append(process)
+
+    def _run_newest(self, *, is_last: bool) -> None:
+        """Run the newest process while others wake and sleep; it is suspended unless it is the last."""
+        newest, left = self.processes[-1], 10_000 if is_last else self.random.randrange(1, 250)
+        while left > 0 and not newest.is_over:
+            requests = self.random.choice((1, 1, 2, 5, 20))
+            newest.run_on(requests)
+            left -= requests
+            self.readers.look()
+            for process in self.processes[:-1]:
+                if self.random.random() < 0.15:
+                    self._wake(process, self.random.choice((1, 1, 2, 5, 20, 100)))
+        self._require_sound(newest)
+
+    def _wake(self, process: SuspendedProcess, requests: int) -> None:
+        self.woken += not process.is_over
+        process.run_on(requests)
+        self._require_sound(process)
+        self.readers.look()
+
+    def _require_sound(self, process: SuspendedProcess) -> None:
+        if process.error is not None:
+            raise process.error
+
+
+@pytest.fixture
+def _stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_batches, "small_table", ArrowFrame.toArrow)
+    monkeypatch.setattr(file_sink, "STORE_LOOK_S", 0.0)
+
+    def of_a_process(filesystem: Any, folder: str) -> str:
+        """Their local disks are different ones."""
+        return f"{staging_folder(filesystem, folder)}-{threading.current_thread().name}"
+
+    for module in (file_sink, stored_rolling, partitioned_files):
+        monkeypatch.setattr(module, "staging_folder", of_a_process)
+
+
+def suspended(seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Run one application; raises what is wrong."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
+        world = World(seed, Path(place))
+
+        def store_of(_bucket: str, settings: Any, _secrets: Any) -> ModelStore:
+            number = (settings.endpoint or "").removeprefix("http://process-")
+            return world.processes[int(number)].store if number else ModelStore(world.objects)
+
+        monkeypatch.setattr(locations, "ObstoreStore", store_of)
+        locations._connected.cache_clear()
+        try:
+            world.run()
+        except BaseException as error:
+            error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
+            sys.stderr.write(f"failed with {SEED_VARIABLE}={seed}\n")
+            raise
+        finally:
+            locations._connected.cache_clear()
+        return world
+
+
+@pytest.mark.usefixtures("_stores")
+def test_a_suspended_process_that_wakes_shows_nothing_twice_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worlds: list[World] = []
+    run_seeds(lambda seed: worlds.append(suspended(seed, monkeypatch)), chosen_seeds(30, at_most=1000))
+    assert len(worlds) == 1 or sum(world.woken for world in worlds) > len(worlds)
