@@ -236,6 +236,9 @@ class StandInBranches:
     def frames(self, batch: Batch) -> StandInFrames:
         return StandInFrames(self, batch)
 
+    def release(self) -> None:
+        """Nothing is kept."""
+
     def empty(self) -> StandInFrame:
         return StandInFrame(list, self.trunk)
 

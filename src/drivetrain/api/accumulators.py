@@ -112,3 +112,8 @@ def counting_at(place: Place) -> Iterator[None]:
         yield
     finally:
         _place.reset(token)
+
+
+def counting_place() -> Place | None:
+    """The place to which functions that are sent to workers now will add; used by the engine."""
+    return _place.get()

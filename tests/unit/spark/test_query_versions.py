@@ -39,7 +39,7 @@ class Rolling:
 
 
 def branch_set(number: int, **sinks: Rolling) -> BranchSet:
-    anything: Any = SimpleNamespace(sinks=sinks)
+    anything: Any = SimpleNamespace(sinks=sinks, release=lambda: None)
     return BranchSet(number, anything, anything, anything)
 
 

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import Node
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.compile.compiled_parts import CompiledParts, with_part_schema
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.named_outputs import divided
 from drivetrain.spark.compile.operators import compile_stateless
@@ -41,7 +41,7 @@ from drivetrain.spark.prepare.replay_filter import since
 from drivetrain.spark.prepare.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.prepare.trunk import Trunk
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, is_late, window_size_ms
-from drivetrain.spark.session.few_calls import observing, selected
+from drivetrain.spark.session.few_calls import filtered, observing, selected
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.session.spark_text import quoted
 
@@ -85,11 +85,12 @@ def branch_nodes(context: CompileContext, fragment: Fragment, trunk: Trunk) -> B
 class BranchFrames:
     """The frames of one batch by processor id; a context manager that releases persisted frames."""
 
-    def __init__(self, of: BranchNodes, batch: Batch) -> None:
+    def __init__(self, of: BranchNodes, batch: Batch, parts: CompiledParts) -> None:
         self.letters: list[tuple[Node, DataFrame]] = []
         """The dead letters of each processor that has a column for them."""
         self._of = of
         self._batch = batch
+        self._parts = parts
         self._frames: dict[str, Frame] = {}
         self._newest: dict[str, Observation] = {}
         self._emitted: dict[str, Observation] = {}
@@ -100,7 +101,8 @@ class BranchFrames:
 
     def __enter__(self) -> Self:
         try:
-            self._build()
+            with self._parts.active():
+                self._build()
         except BaseException:
             self._release()
             raise
@@ -179,7 +181,15 @@ class BranchFrames:
         """The frame of a processor of the branches."""
         inputs = [self._frames[i] for i in node.inputs if i in self._frames]
         with refusals_named(str(node)):
-            return self._settled(node, self._applied(node, inputs))
+            return self._settled(node, self._described(node, inputs, self._applied(node, inputs)))
+
+    def _described(self, node: Node, inputs: list[Frame], made: Frame) -> Frame:
+        """The frame of a processor with its columns known, if they follow from those of its inputs."""
+        if len(inputs) != len(node.inputs) or made.df is inputs[0].df:
+            return made  # it reads a table, which may have other columns after a time; or nothing was added
+        of = tuple(frame.df.schema for frame in inputs)
+        with_part_schema(made.df, (node.id, "columns"), of)
+        return made
 
     def _of_whole_windows(self, root: Frame, size_ms: int) -> Frame:
         """The results of windows that began after the fragment did; the others are counted."""
@@ -189,9 +199,9 @@ class BranchFrames:
         if bound_ms is None or (clock_ms is not None and clock_ms > bound_ms + size_ms):
             return root
         frame, self._not_whole = root.resolved(), Observation()
-        is_whole = F.col(TS) > F.timestamp_millis(F.lit(bound_ms + size_ms - 1))
-        df = frame.df.observe(self._not_whole, F.count_if(~is_whole).alias("not_whole"))
-        return Frame(df.where(is_whole), (), frame.message)
+        is_whole = f"{TS} > timestamp_millis({bound_ms + size_ms - 1})"
+        df = observing(frame.df, self._not_whole, f"count_if(NOT {is_whole}) AS not_whole")
+        return Frame(filtered(df, is_whole), (), frame.message)
 
     def _applied(self, node: Node, inputs: list[Frame]) -> Frame:
         context, batch = self._of.context, self._batch
@@ -224,7 +234,7 @@ class BranchFrames:
             frame = Frame(counted, (), frame.message)
         df, letters = without_bad(frame.df)
         if several or letters is not None:
-            persisted = frame.df.persist()
+            persisted = frame.df.cache()
             self._persisted.append(persisted)
             df, letters = without_bad(persisted)
         if letters is not None:

@@ -171,8 +171,15 @@ class Branches:
 
     def schemas(self) -> dict[str, StructType]:
         """The schema of each channel: analysed, not run."""
-        with self.counts.user.active():
-            return self.compiled.schemas()
+        try:
+            with self.counts.user.active():
+                return self.compiled.schemas()
+        finally:
+            self.release()  # perhaps they are only checked, and never run
+
+    def release(self) -> None:
+        """Free what is kept of large functions for the next batch; no batch may be running."""
+        self.compiled.release()
 
     # -- outputs -------------------------------------------------------------------------------------
 

@@ -201,6 +201,7 @@ class FragmentQuery:
             stored.ingest.stop()
         if self._query is not None:
             self._query.stop()
+        self.branches.release()
         for source in self.trunk.sources.values():
             source.close()
 

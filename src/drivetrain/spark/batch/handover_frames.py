@@ -25,7 +25,6 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from drivetrain.api.graph import Node
@@ -45,6 +44,7 @@ from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.measure.small_batches import observed
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.few_calls import filtered, observing
 from drivetrain.spark.session.spark_text import quoted
 
 
@@ -74,6 +74,11 @@ class HandoverBranches:
     def frames(self, batch: Batch) -> HandoverFrames:
         """Their DataFrames for a batch; released at the end."""
         return HandoverFrames(self, batch)
+
+    def release(self) -> None:
+        """Free what large functions of both versions take; they are computed again if a batch follows."""
+        self.new.release()
+        self.old.release()
 
     def empty(self) -> DataFrame:
         """A batch of the trunk without messages."""
@@ -137,16 +142,16 @@ class _SideFrames(SparkFrames):
             return whole
         if self._given is None:
             kept = whole.resolved()
-            self._persisted.append(kept.df.persist())
+            self._persisted.append(kept.df.cache())
             whole = self.whole[id] = Frame(self._persisted[-1], (), kept.message, kept.with_outputs)
         if TS not in whole.df.columns or whole.with_outputs is not None:
             raise InternalError(f"the messages of {id} cannot be divided by their time")
-        is_new = F.col(TS) >= F.timestamp_millis(F.lit(self._at_ms))
+        is_new = f"{TS} >= timestamp_millis({self._at_ms})"
         if self._given is not None:
-            return Frame(whole.df.where(~is_new), (), whole.message)
+            return Frame(filtered(whole.df, f"NOT {is_new}"), (), whole.message)
         observation = Observation()
         self.taken.append(observation)
-        mine = whole.df.where(is_new).observe(observation, F.expr("count(1) AS taken"))
+        mine = observing(filtered(whole.df, is_new), observation, "count(1) AS taken")
         return Frame(mine, (), whole.message)
 
 

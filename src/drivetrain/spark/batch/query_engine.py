@@ -140,6 +140,10 @@ class CompiledBranches(Protocol):
         """The schema of each channel, by id: analysed, not run."""
         ...
 
+    def release(self) -> None:
+        """Free what functions take that are kept for the next batch. If another one follows, they are created
+        again; no batch may be running."""
+
     @property
     def first_new(self) -> int | None:
         """During a handover, the first batch in which the new version got a message, in an attempt that may

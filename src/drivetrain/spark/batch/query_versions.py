@@ -131,6 +131,7 @@ class QueryVersions:
             finish_rolling(sink for sink in self.running.branches.sinks.values() if sink not in staying)
             if wanted.number != self.running.number:
                 self._began.pop(self.running.number, None)
+            self.running.branches.release()
             self._left = self.running
             self.running = wanted
         self._record.note(batch_id, self.running.number, self.running.before)

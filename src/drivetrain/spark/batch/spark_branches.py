@@ -15,30 +15,30 @@ import logging
 from typing import Final
 
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Log, Write
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
-from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.columns import BAD, TS
 from drivetrain.runtime.channel.segments import SEGMENTS
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.branch_frames import BranchFrames, BranchNodes, branch_nodes, data_of
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.channel.writer import DRIVER_BYTES, write_segments
+from drivetrain.spark.compile.compiled_parts import CompiledParts
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.late import BEFORE_ALL_MS
-from drivetrain.spark.compile.tasks import TO, with_task
+from drivetrain.spark.compile.tasks import distributed, with_task
 from drivetrain.spark.compile.windowed import BEFORE
 from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.measure.small_batches import SmallBatches, observed, row_number
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
-from drivetrain.spark.session.few_calls import observing, selected
-from drivetrain.spark.session.spark_text import quoted
+from drivetrain.spark.session.few_calls import observing, selected, with_number
+from drivetrain.spark.session.spark_text import literal, quoted
 
 log = logging.getLogger("drivetrain.messages")
 
@@ -55,10 +55,16 @@ class SparkBranches:
         self.small_letters: Final = SmallBatches(DRIVER_BYTES)
         self.first_new: Final = None
         """There is no other version."""
+        self.parts: Final = CompiledParts()
+        """What is the same in each batch."""
 
     def frames(self, batch: Batch) -> SparkFrames:
         """Their DataFrames for a batch; released at the end."""
         return SparkFrames(self, self.of, batch)
+
+    def release(self) -> None:
+        """Free what large functions take; they are computed again if a batch follows."""
+        self.parts.release()
 
     def empty(self) -> DataFrame:
         """A batch of the trunk without messages."""
@@ -88,12 +94,13 @@ class SparkFrames(BranchFrames):
     """The branches' DataFrames for one batch, output by output."""
 
     def __init__(self, branches: SparkBranches, of: BranchNodes, batch: Batch) -> None:
-        super().__init__(of, batch)
+        super().__init__(of, batch, branches.parts)
         self._branches: Final = branches
 
     def for_sink(self, node: Node) -> DataFrame:
         """The messages of a sink, in the task that its partitioner chooses."""
-        return routed(node, self[node.inputs[0]])
+        with self._parts.active():
+            return routed(node, self[node.inputs[0]])
 
     def for_channel(self, channel: PlannedChannel) -> DataFrame:
         """The messages for a channel: data columns and a timestamp, without those late for its reader."""
@@ -101,9 +108,11 @@ class SparkFrames(BranchFrames):
         df = self[channel.producer].df
         columns = [quoted(c) for c in df.columns if not c.startswith("__")]
         consumer = next((f for f in plan.fragments if f.id == channel.consumer_fragment), None)
-        if consumer is not None and consumer.stateful in self._branches.clocked:
-            columns.append(f"{BEFORE_ALL_MS if clock_ms is None else clock_ms}L AS {BEFORE}")
-        return selected(df, *columns, TS if TS in df.columns else f"timestamp_millis(0) AS {TS}")
+        stamp = TS if TS in df.columns else f"timestamp_millis(0) AS {TS}"
+        if consumer is None or consumer.stateful not in self._branches.clocked:
+            return selected(df, *columns, stamp)
+        before_ms = BEFORE_ALL_MS if clock_ms is None else clock_ms
+        return with_number(selected(df, *columns, f"0L AS {BEFORE}", stamp), BEFORE, before_ms)
 
     def segments(self, channel: PlannedChannel, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
         """The messages for a channel, written as new segments; a repeated batch may be of any size."""
@@ -154,7 +163,7 @@ def routed(node: Node, frame: Frame) -> DataFrame:
     if operation.partitioner is None or operation.partitioner.kind == "co-location":
         return data_of(frame)
     chosen = with_task(frame.df, operation.partitioner, operation.parallelism, str(node))
-    return data_of(Frame(chosen.repartitionById(operation.parallelism, TO)))
+    return data_of(Frame(distributed(chosen, operation.parallelism, str(node))))
 
 
 def clocked_consumers(graph: Graph) -> set[str]:
@@ -164,16 +173,15 @@ def clocked_consumers(graph: Graph) -> set[str]:
 
 def letters_frame(node: Node, df: DataFrame) -> DataFrame:
     """Dead letters of a processor: operator, message, file and line (of sources), error, timestamp."""
-    of_source = F.col("__bad.line").isNotNull()
-    return df.select(
-        F.lit(str(node)).alias("operator"),
-        F.col("__bad.raw").alias("message"),
-        F.when(of_source, F.col("__bad.file")).alias("file"),
-        F.col("__bad.line").alias("line"),
-        F.col("__bad.error").alias("error"),
-        (
-            F.coalesce(TS, F.timestamp_millis(F.lit(0))) if TS in df.columns else F.timestamp_millis(F.lit(0))
-        ).alias(TS),
+    stamp = f"coalesce({TS}, timestamp_millis(0))" if TS in df.columns else "timestamp_millis(0)"
+    return selected(
+        df,
+        f"{literal(str(node))} AS operator",
+        f"{BAD}.raw AS message",
+        f"if({BAD}.line IS NOT NULL, {BAD}.file, null) AS file",
+        f"{BAD}.line AS line",
+        f"{BAD}.error AS error",
+        f"{stamp} AS {TS}",
     )
 
 

@@ -40,7 +40,7 @@ from drivetrain.spark.compile.arrow_messages import keys_of
 from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.deduplication import UnpackRows, as_bytes, as_table, times_of
 from drivetrain.spark.compile.frame import Frame, require_column
-from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at
+from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at, unpacked
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 
 _KEY: Final = "__key"
@@ -71,8 +71,7 @@ def join_as_of(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Sta
     schema = StructType([*kept, *added.fields, of_messages.schema[TS]])
 
     def expand(df: DataFrame) -> Frame:
-        joined = df.where("payload IS NOT NULL").mapInArrow(UnpackRows(tuple(schema.names)), schema)
-        return Frame(joined)
+        return Frame(unpacked(df, UnpackRows(tuple(schema.names)), schema, str(node)))
 
     return StatefulPlan(out, expand=expand)
 

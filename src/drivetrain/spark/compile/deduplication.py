@@ -44,7 +44,7 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import keys_of
 from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.frame import Frame, require_column
-from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at
+from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at, unpacked
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 
 _KEY: Final = "__key"
@@ -76,7 +76,7 @@ def deduplicate(node: Node, inputs: Sequence[Frame], around: Surroundings) -> St
     schema = StructType([rows.schema[name] for name in columns])
 
     def expand(df: DataFrame) -> Frame:
-        passed = df.where("payload IS NOT NULL").mapInArrow(UnpackRows(columns), schema)
+        passed = unpacked(df, UnpackRows(columns), schema, str(node))
         return Frame(passed, (), ready.message)
 
     return StatefulPlan(out, expand=expand)

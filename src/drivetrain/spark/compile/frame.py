@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -24,8 +23,10 @@ from drivetrain.api.operations import Calls, Function
 from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type, record_fields
 from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.runtime.channel.columns import BAD, BAD_TYPE, PART, TS
+from drivetrain.spark.compile.compiled_parts import mapped, part
 from drivetrain.spark.compile.python_stage import PythonStage, Step, StepKind
 from drivetrain.spark.compile.python_work import MeasuredStage
+from drivetrain.spark.session.few_calls import filtered, parsed_schema, without_column
 from drivetrain.spark.session.spark_errors import translated
 
 _COMPATIBLE = [{"bigint", "int", "smallint", "tinyint"}, {"double", "float", "bigint", "int"}]
@@ -67,14 +68,18 @@ class Frame:
     def then(self, kind: StepKind, function: Function, operator: str, calls: Calls | None = None) -> Frame:
         """This frame with one more Python function to run, asynchronous if there are `calls`; raises
         `OperatorTypeError`."""
+        step = part((operator, "step"), lambda: self._step(kind, function, operator, calls), self.df.schema)
+        message = self.message if kind == "filter" else message_class(function.type)
+        return Frame(self.df, (*self.steps, step), message)
+
+    def _step(self, kind: StepKind, function: Function, operator: str, calls: Calls | None) -> Step:
         wants = _wanted(function.fn)
         record = _record(wants) or (None if _is_column(wants) else self.message)
-        names = tuple(StructType.fromDDL(function.type.ddl).names)
+        names = tuple(parsed_schema(function.type.ddl).names)
         dead_letter = function.on_error == "dead_letter"
         step = Step(kind, function.fn, operator, function.type, dead_letter, record, names, calls)
         self._check_input(step, wants)
-        message = self.message if kind == "filter" else message_class(function.type)
-        return Frame(self.df, (*self.steps, step), message)
+        return step
 
     def resolved(self) -> Frame:
         """The same rows with nothing pending."""
@@ -85,17 +90,17 @@ class Frame:
             fields = [f for f in self.df.schema.fields if f.name in self.columns]
             out = StructType(fields)
         else:
-            out = StructType.fromDDL(typed.type.ddl)
+            out = parsed_schema(typed.type.ddl)
         bad = BAD in self.df.columns or any(s.dead_letter for s in self.steps)
         parted = PART in self.df.columns
         extra = [f"{TS} timestamp"] if self.timed else []
         extra += ([f"{PART} int"] if parted else []) + ([f"{BAD} {BAD_TYPE}"] if bad else [])
-        schema = StructType(out.fields + (StructType.fromDDL(", ".join(extra)).fields if extra else []))
+        schema = StructType(out.fields + (parsed_schema(", ".join(extra)).fields if extra else []))
         arrow = to_arrow_schema(out, timezone="UTC")
         stage = PythonStage(self.steps, self.columns, arrow, self.timed, bad, parted)
         df = self.df
         if BAD in df.columns:
-            df = df.where(F.col(BAD).isNull()).drop(BAD)
+            df = without_column(filtered(df, f"{BAD} IS NULL"), BAD)
         return Frame(shipped(df, MeasuredStage(stage), schema, self.steps[0].operator), (), self.message)
 
     def _check_input(self, step: Step, wants: object) -> None:
@@ -132,7 +137,7 @@ class Frame:
         if previous is not None and previous.type.fields:
             return dict(previous.type.fields)
         if previous is not None:
-            return {f.name: f.dataType.simpleString() for f in StructType.fromDDL(previous.type.ddl)}
+            return {f.name: f.dataType.simpleString() for f in parsed_schema(previous.type.ddl)}
         return {f.name: f.dataType.simpleString() for f in self.df.schema.fields if f.name in self.columns}
 
 
@@ -144,7 +149,7 @@ def message_class(declared: MessageType) -> type | None:
 def shipped(df: DataFrame, stage: Callable[..., Any], schema: StructType, operator: str) -> DataFrame:
     """`df.mapInArrow(stage, schema)`; raises `GraphError` when the stage cannot be sent to workers."""
     try:
-        return df.mapInArrow(stage, schema)
+        return mapped(df, stage, schema, operator)
     except Exception as error:
         meaning = translated(error, where=operator)
         if isinstance(meaning, GraphError):

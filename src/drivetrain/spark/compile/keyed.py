@@ -39,6 +39,7 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.channel.clocked import EVENT_TIME
 from drivetrain.spark.channel.watermark import clock_of, watermark_of
 from drivetrain.spark.compile.arrow_messages import columns_of, keys_of, messages_of
+from drivetrain.spark.compile.compiled_parts import mapped
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.python_stage import operator_error
@@ -46,6 +47,7 @@ from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage
 from drivetrain.spark.compile.surroundings import Expand, StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started
 from drivetrain.spark.compile.windowed import BEFORE, keyed, require_timestamps
+from drivetrain.spark.session.few_calls import filtered
 
 BUCKETS = 32
 _PER_MS = 1000  # windows are exact in microseconds, as timestamps are
@@ -117,12 +119,17 @@ def kept_in_buckets(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]
     )
 
 
+def unpacked(df: DataFrame, unpack: Callable[..., Any], schema: StructType, operator: str) -> DataFrame:
+    """The messages in a batch of packed results."""
+    return mapped(filtered(df, "payload IS NOT NULL"), unpack, schema, operator)
+
+
 def expander(expand: Unpack | UnpackResults, names: StructType, message: type | None) -> Expand:
     """A function that turns a batch of packed results into a frame of messages with timestamps."""
     schema = StructType([*names.fields, StructField(TS, TimestampType())])
 
     def run(df: DataFrame) -> Frame:
-        return Frame(df.where(F.col("payload").isNotNull()).mapInArrow(expand, schema), (), message)
+        return Frame(unpacked(df, expand, schema, expand.operator), (), message)
 
     return run
 

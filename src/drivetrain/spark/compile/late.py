@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import LateMessages
 from drivetrain.api.windows import Window
@@ -19,6 +16,7 @@ from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.surroundings import Surroundings
+from drivetrain.spark.session.few_calls import filtered
 
 BEFORE_ALL_MS = -(2**50)
 """Earlier than every timestamp, even in microseconds: stands for the clock before there is one."""
@@ -36,17 +34,15 @@ def window_of(node: Node) -> Window:
     return window
 
 
-def is_late(window: Window, clock_ms: int | None, lateness_ms: int = 0) -> Column:
-    """Whether, at `clock_ms`, a message's last window had fired and its allowed lateness was over."""
+def is_late(window: Window, clock_ms: int | None, lateness_ms: int = 0) -> str:
+    """Whether, at `clock_ms`, a message's last window had fired and its allowed lateness was over; as SQL."""
     if window.kind == "global":
-        return F.col(TS).isNull()  # false; but not a constant, which would let Spark skip the whole input
-    ts = F.unix_micros(TS)
-    if window.kind == "session":
-        end = ts + window.size_ms * 1000
-    else:
-        end = ts - F.pmod(ts, F.lit(window.step_ms * 1000)) + window.size_ms * 1000
+        return f"{TS} IS NULL"  # false; but not a constant, which would let Spark skip the whole input
+    begins = f"unix_micros({TS})"
+    if window.kind != "session":
+        begins += f" - pmod(unix_micros({TS}), {window.step_ms * 1000}L)"
     before_ms = BEFORE_ALL_MS if clock_ms is None else clock_ms
-    return end + lateness_ms * 1000 <= F.lit(before_ms * 1000)
+    return f"{begins} + {window.size_ms * 1000}L + {lateness_ms * 1000}L <= {before_ms * 1000}L"
 
 
 def late_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
@@ -55,4 +51,4 @@ def late_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> 
     assert isinstance(operation, LateMessages)
     window = window_of(around.graph.nodes[operation.of])
     late = is_late(window, around.clock_ms, operation.lateness_ms)
-    return Frame(ready.df.where(late), (), ready.message)
+    return Frame(filtered(ready.df, late), (), ready.message)

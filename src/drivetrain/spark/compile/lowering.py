@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pickle import PicklingError
 from typing import Any
 
@@ -23,8 +24,11 @@ from drivetrain.api.columns import Column
 from drivetrain.api.operations import Function
 from drivetrain.config.nearest import nearest
 from drivetrain.errors import GraphError
+from drivetrain.spark.compile.compiled_parts import are_kept, nothing_kept, part, sent_function
 from drivetrain.spark.compile.python_stage import reporting
+from drivetrain.spark.session.few_calls import expression
 from drivetrain.spark.session.spark_errors import translated
+from drivetrain.spark.session.spark_text import quoted
 
 _TRANSPILE = "spark.sql.experimental.optimizer.transpilePyUDFs"
 
@@ -52,17 +56,44 @@ def spark_column(column: Column, where: str) -> SparkColumn:
         ) from error
 
 
+@contextmanager
+def kept_if_fixed(columns: Iterable[Column], where: str) -> Iterator[None]:
+    """Within the block, parts are kept if these columns are the same each time that they are made.
+
+    PySpark draws the seed of `rand` and `uuid` for each column: a kept one would repeat itself in each batch.
+    """
+    if not are_kept() or part(
+        (where, "is fixed"), lambda: all(_is_fixed(column, where) for column in columns), None
+    ):
+        yield
+    else:
+        with nothing_kept():
+            yield
+
+
+def recorded_column(column: Column, where: str, of: object) -> SparkColumn:
+    """`spark_column` of a processor's only column, kept if it is the same each time."""
+    with kept_if_fixed([column], where):
+        return part((where, "column"), lambda: spark_column(column, where), of)
+
+
+def _is_fixed(column: Column, where: str) -> bool:
+    same: bool = spark_column(column, where)._jc.equals(spark_column(column, where)._jc)
+    return same
+
+
 def column_function(function: Function, where: str) -> tuple[SparkColumn, bool]:
     """`function` over the columns named by its parameters, and whether it was lowered.
 
     Raises `GraphError` when it must run in Python and cannot be sent to the workers.
     """
-    arguments = [F.col(p) for p in function.parameters]
+    arguments = [expression(quoted(p)) for p in function.parameters]
     native = lowered(function, arguments)
     if native is not None:
         return native, True
-    arrow = F.udf(reporting(function.fn, where), function.type.fields[0][1], useArrow=True)
     try:
+        called = sent_function(reporting(function.fn, where), (where, "values"))
+        arrow = F.udf(called, function.type.fields[0][1], useArrow=True)
         return arrow(*arguments), False
     except PicklingError as error:
         raise translated(error, where=where) from error

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -34,7 +33,9 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.surroundings import Surroundings
+from drivetrain.spark.session.few_calls import filtered, parsed_schema, selected, without_column
 from drivetrain.spark.session.spark_errors import embedded
+from drivetrain.spark.session.spark_text import quoted
 
 OUTPUT = "__output"
 
@@ -54,7 +55,7 @@ class ResultColumns:
     def of(cls, operation: Process) -> Self:
         """The columns of a Task in the graph."""
         outputs = tuple((name, type, _columns(type)) for name, type in operation.outputs)
-        names = _columns(operation.type) if outputs else StructType.fromDDL(operation.type.ddl)
+        names = _columns(operation.type) if outputs else parsed_schema(operation.type.ddl)
         return cls(operation.type, names, outputs)
 
     @property
@@ -142,7 +143,7 @@ def divided(frame: Frame) -> Frame:
     """The frame of a Task without the results for named outputs; the processors `Output` find them in it."""
     if OUTPUT not in frame.df.columns:
         return frame
-    main = frame.df.where(F.col(OUTPUT).isNull()).drop(OUTPUT)
+    main = without_column(filtered(frame.df, f"{OUTPUT} IS NULL"), OUTPUT)
     return Frame(main, (), frame.message, with_outputs=frame.df)
 
 
@@ -151,18 +152,15 @@ def named_output(node: Node, inputs: Sequence[Frame], around: Surroundings) -> F
     operation, df = node.operation, inputs[0].with_outputs
     assert isinstance(operation, Output)
     assert df is not None
-    own = F.col(f"{OUTPUT}.{operation.name}")
+    own = f"{OUTPUT}.{quoted(operation.name)}"
     stamp = [TS] if TS in df.columns else []
-    return Frame(
-        df.where(own.isNotNull()).select(own.alias(OUTPUT), *stamp).select(f"{OUTPUT}.*", *stamp),
-        (),
-        message_class(operation.type),
-    )
+    results = selected(filtered(df, f"{own} IS NOT NULL"), f"{own} AS {OUTPUT}", *stamp)
+    return Frame(selected(results, f"{OUTPUT}.*", *stamp), (), message_class(operation.type))
 
 
 def _columns(declared: MessageType) -> StructType:
     """The columns of an output: all nullable, since they are null in the rows of other outputs."""
-    fields = StructType.fromDDL(declared.ddl).fields
+    fields = parsed_schema(declared.ddl).fields
     return StructType([StructField(field.name, field.dataType) for field in fields])
 
 

@@ -41,7 +41,7 @@ from drivetrain.spark.compile.arrow_messages import messages_of
 from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.deduplication import RowPack, UnpackRows, as_bytes, as_table, times_of
 from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at
+from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at, unpacked
 from drivetrain.spark.compile.lowering import spark_column
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
@@ -85,8 +85,7 @@ def match_pattern(node: Node, inputs: Sequence[Frame], around: Surroundings) -> 
     )
 
     def expand(df: DataFrame) -> Frame:
-        matches = df.where("payload IS NOT NULL").mapInArrow(UnpackRows(tuple(schema.names)), schema)
-        return Frame(matches)
+        return Frame(unpacked(df, UnpackRows(tuple(schema.names)), schema, where))
 
     return StatefulPlan(out, expand=expand)
 

@@ -35,10 +35,19 @@ from drivetrain.api.operations import (
 )
 from drivetrain.errors import OperatorTypeError
 from drivetrain.runtime.channel.columns import PART, PUNCT, TS
+from drivetrain.spark.compile.compiled_parts import part, projected, with_columns, with_part_schema
 from drivetrain.spark.compile.frame import Frame, require_column
-from drivetrain.spark.compile.lowering import column_function, lowered, spark_column
+from drivetrain.spark.compile.lowering import (
+    column_function,
+    kept_if_fixed,
+    lowered,
+    recorded_column,
+    spark_column,
+)
 from drivetrain.spark.compile.surroundings import Surroundings
 from drivetrain.spark.connector.source import BAD_COLUMN
+from drivetrain.spark.session.few_calls import expression, filtered, selected, without_column
+from drivetrain.spark.session.spark_text import quoted
 
 _LOWERED = "a Python function that Spark's transpiler turns into expressions"
 
@@ -47,7 +56,7 @@ def map_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> F
     """One message for each: natively if Spark can do it, else in the Arrow stage."""
     operation, frame = node.operation, inputs[0]
     assert isinstance(operation, Map)
-    lowered_frame = _one_value(frame, operation.function, around.report)
+    lowered_frame = _one_value(frame, operation.function, around.report, str(node))
     return lowered_frame or frame.then("map", operation.function, str(node))
 
 
@@ -71,34 +80,59 @@ def filter_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -
     assert isinstance(operation, Filter)
     if isinstance(operation.condition, Column):
         ready = frame.resolved()
-        return Frame(ready.df.where(spark_column(operation.condition, str(node))), (), ready.message)
-    if (condition := _native(frame, operation.condition)) is not None:
+        wanted = recorded_column(operation.condition, str(node), ready.df.schema)
+        return Frame(filtered(ready.df, wanted), (), ready.message)
+    if (condition := _native(frame, operation.condition, str(node))) is not None:
         around.report("lowered", _LOWERED)
-        return Frame(frame.df.where(condition), (), frame.message)
+        return Frame(filtered(frame.df, condition), (), frame.message)
     return frame.then("filter", operation.condition, str(node))
 
 
-def _native(frame: Frame, function: Function) -> SparkColumn | None:
+def _native(frame: Frame, function: Function, where: str) -> SparkColumn | None:
     """A native column for a function of a one-column stream, or None if it must run in Python."""
     if frame.steps or len(frame.columns) != 1 or frame.message is not None or len(function.parameters) != 1:
         return None
-    return lowered(function, [F.col(frame.columns[0])])
+    column = quoted(frame.columns[0])
+    return part((where, "lowered"), lambda: lowered(function, [expression(column)]), frame.df.schema)
 
 
-def _one_value(frame: Frame, function: Function, report: Callable[[How, str], None]) -> Frame | None:
-    if not function.type.scalar or (column := _native(frame, function)) is None:
+def _one_value(
+    frame: Frame, function: Function, report: Callable[[How, str], None], where: str
+) -> Frame | None:
+    if not function.type.scalar or (column := _native(frame, function, where)) is None:
         return None
     report("lowered", _LOWERED)
     name = function.type.fields[0][0]
-    hidden = [c for c in frame.df.columns if c.startswith("__")]
-    return Frame(frame.df.select(column.alias(name), *hidden))
+    return Frame(projected(frame.df, (where, "column"), lambda: [column.alias(name), *_hidden(frame.df)]))
 
 
 def select(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     """Kept or computed columns."""
     operation, frame, where = node.operation, inputs[0].resolved(), str(node)
     assert isinstance(operation, Select)
-    made, all_native, any_function = [], True, False
+    recorded = [value for _, value in operation.columns if isinstance(value, Column)]
+    with kept_if_fixed(recorded, where):
+        made, is_lowered = part((where, "values"), lambda: _values(operation, frame, where), frame.df.schema)
+        if is_lowered:
+            around.report("lowered", _LOWERED)
+        if operation.keep:
+            return Frame(with_columns(frame.df, (where, "columns"), lambda: {str(n): c for n, c in made}))
+        return Frame(projected(frame.df, (where, "columns"), lambda: [*_named(made), *_hidden(frame.df)]))
+
+
+def _named(columns: Sequence[tuple[str | None, SparkColumn]]) -> list[SparkColumn]:
+    return [column if name is None else column.alias(name) for name, column in columns]
+
+
+def _hidden(df: DataFrame) -> list[SparkColumn]:
+    """Drivetrain's own columns."""
+    return [expression(name) for name in df.columns if name.startswith("__")]
+
+
+def _values(operation: Select, frame: Frame, where: str) -> tuple[list[tuple[str | None, SparkColumn]], bool]:
+    """The names and columns that are kept or computed, and whether Python functions became columns."""
+    made: list[tuple[str | None, SparkColumn]] = []
+    all_native, any_function = True, False
     for name, value in operation.columns:
         if isinstance(value, Column):
             column = spark_column(value, where)
@@ -115,12 +149,7 @@ def select(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
             column, native = column_function(value, where)
             all_native = all_native and native
         made.append((name, column))
-    if any_function and all_native:
-        around.report("lowered", _LOWERED)
-    hidden = [c for c in frame.df.columns if c.startswith("__")]
-    if operation.keep:
-        return Frame(frame.df.withColumns({str(n): c for n, c in made}))
-    return Frame(frame.df.select(*[c if n is None else c.alias(n) for n, c in made], *hidden))
+    return made, any_function and all_native
 
 
 def drop(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
@@ -133,7 +162,7 @@ def drop(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
         raise OperatorTypeError(
             "no column is left", where=str(node), expected="at least one column that stays", got="all dropped"
         )
-    return Frame(frame.df.drop(*operation.columns))
+    return Frame(selected(frame.df, *[quoted(c) for c in frame.df.columns if c not in operation.columns]))
 
 
 def rename(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
@@ -158,14 +187,24 @@ def rename(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
             got=operation.described,
         )
     renamed = {old: new for new, old in operation.columns}
-    quoted = {c: F.col("`" + c.replace("`", "``") + "`") for c in frame.df.columns}
-    return Frame(frame.df.select(*[v.alias(renamed[c]) if c in renamed else v for c, v in quoted.items()]))
+    named = [f"{quoted(c)} AS {quoted(renamed[c])}" if c in renamed else quoted(c) for c in frame.df.columns]
+    return Frame(selected(frame.df, *named))
 
 
 def event_time(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     """The messages with their timestamps."""
     operation, frame, where = node.operation, inputs[0].resolved(), str(node)
     assert isinstance(operation, EventTime)
+    recorded = (operation.column, operation.partition)
+    with kept_if_fixed([column for column in recorded if column is not None], where):
+        checked = part((where, "timestamp"), lambda: _timestamp(operation, frame, where), frame.df.schema)
+        df = _partitioned(frame.df, operation, where)
+    timed = with_part_schema(df.withColumn(TS, checked), (where, "timed columns"), frame.df.schema)
+    return Frame(timed, (), frame.message)
+
+
+def _timestamp(operation: EventTime, frame: Frame, where: str) -> SparkColumn:
+    """The timestamps of messages; Spark raises an error for a message that has none."""
     column = spark_column(operation.column, where)
     kind = frame.df.select(column.alias("t")).schema["t"].dataType.simpleString()
     if kind == "timestamp_ntz":
@@ -189,15 +228,21 @@ def event_time(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Fra
         missing = F.when(~F.col(PUNCT), missing)
     if BAD_COLUMN in frame.df.columns:  # records that could not be read go to the dead letters
         missing = F.when(F.col(BAD_COLUMN).isNull(), missing)
-    checked = F.coalesce(column, missing)
-    return Frame(_partitioned(frame.df, operation, where).withColumn(TS, checked), (), frame.message)
+    return F.coalesce(column, missing)
 
 
 def _partitioned(df: DataFrame, event_time: EventTime, where: str) -> DataFrame:
     """The messages with the number of their partition, if a column gives it."""
     if event_time.partition is None:
         return df
-    column = spark_column(event_time.partition, where)
+    recorded = event_time.partition
+    number = part((where, "partition"), lambda: _partition(event_time, recorded, df, where), df.schema)
+    return df.withColumn(PART, number)
+
+
+def _partition(event_time: EventTime, recorded: Column, df: DataFrame, where: str) -> SparkColumn:
+    """The numbers of messages' partitions; Spark raises an error for a partition that is not declared."""
+    column = spark_column(recorded, where)
     # If it were ignored, it would not hold the clock, and its messages might be late.
     text = F.concat(
         F.lit(f"{where}: a message of a partition that is not declared: {event_time.partition} is "),
@@ -210,7 +255,7 @@ def _partitioned(df: DataFrame, event_time: EventTime, where: str) -> DataFrame:
     number = F.when(column == F.lit(first), 0)
     for i, name in enumerate(others, 1):
         number = number.when(column == F.lit(name), i)
-    return df.withColumn(PART, number.otherwise(stranger))
+    return number.otherwise(stranger)
 
 
 def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
@@ -232,8 +277,8 @@ def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     df = None
     for f in frames:
         # Partitions of several sources have the same numbers: after a union they are meaningless.
-        part = (f.df if timed or not f.timed else f.df.drop(TS)).drop(PART)
-        df = part if df is None else df.unionByName(part)
+        stream = without_column(without_column(f.df, "" if timed else TS), PART)
+        df = stream if df is None else df.unionByName(stream)
     assert df is not None
     same = all(f.message is first.message for f in frames)
     return Frame(df, (), first.message if same else None)
@@ -269,12 +314,8 @@ def sample(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     limit = -(2**63) + round(operation.fraction * 2**64)
     if limit >= 2**63:
         return frame
-    quoted = [F.col("`" + name.replace("`", "``") + "`") for name in names]
-    return Frame(
-        frame.df.where(F.xxhash64(F.lit(operation.seed).cast("bigint"), *quoted) < F.lit(limit)),
-        (),
-        frame.message,
-    )
+    hashed = ", ".join([f"CAST({operation.seed} AS bigint)", *map(quoted, names)])
+    return Frame(filtered(frame.df, f"xxhash64({hashed}) < {limit}L"), (), frame.message)
 
 
 def repartition(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
@@ -283,7 +324,7 @@ def repartition(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Fr
     assert isinstance(operation, Repartition)
     for key in operation.keys:
         require_column(key, frame.columns, str(node), "to distribute by")
-    keys = [F.col("`" + key.replace("`", "``") + "`") for key in operation.keys]
+    keys = [expression(quoted(key)) for key in operation.keys]
     return Frame(frame.df.repartition(operation.tasks, *keys), (), frame.message)
 
 

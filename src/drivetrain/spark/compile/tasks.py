@@ -28,11 +28,13 @@ from drivetrain.core.clock.time_bounds import known_clock
 from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import messages_of
+from drivetrain.spark.compile.compiled_parts import are_kept, mapped, part, with_part_schema
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.named_outputs import ResultColumns, refusal
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import Surroundings
+from drivetrain.spark.session.few_calls import expression, without_column
 
 TO = "__to"
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
@@ -61,7 +63,9 @@ def stateless_task(node: Node, inputs: Sequence[Frame], around: Surroundings) ->
         around.is_last,
         inputs[0].resolved().message,
     )
-    return Frame(routed.mapInArrow(MeasuredStage(stage), schema), (), message_class(operation.type))
+    of_batch = (around.clock_ms, around.is_last)
+    results_of = mapped(routed, MeasuredStage(stage), schema, str(node), of_batch)
+    return Frame(results_of, (), message_class(operation.type))
 
 
 def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
@@ -72,21 +76,38 @@ def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
     n, ways = operation.parallelism, operation.partitioners
     if len(ready) == 1 and ways[0].kind == "co-location":
         return ready[0].df
-    shared = [f.df if all(r.timed for r in ready) else f.df.drop(TS) for f in ready]
-    parts = [with_task(df, w, n, str(node)) for df, w in zip(shared, ways, strict=True)]
-    union = parts[0]
-    for part in parts[1:]:
-        union = union.unionByName(part)
-    return union.repartitionById(n, TO).drop(TO)
+    shared = [f.df if all(r.timed for r in ready) else without_column(f.df, TS) for f in ready]
+    inputs_of = zip(shared, ways, strict=True)
+    chosen = [with_task(df, w, n, str(node), f"input {i}") for i, (df, w) in enumerate(inputs_of)]
+    union = chosen[0]
+    for more in chosen[1:]:
+        union = union.unionByName(more)
+    return without_column(distributed(union, n, str(node)), TO)
 
 
-def with_task(df: DataFrame, partitioner: Partitioner, n: int, where: str) -> DataFrame:
-    """`df` with the column `__to`: each message's task, from 0 to n − 1."""
+def distributed(df: DataFrame, n: int, where: str) -> DataFrame:
+    """`df` with each message in the partition that its column `__to` names, of `n`."""
+    made = df.repartitionById(n, expression(TO))
+    return with_part_schema(made, (where, "distributed"), df.schema)
+
+
+def with_task(df: DataFrame, partitioner: Partitioner, n: int, where: str, of: str = "input") -> DataFrame:
+    """`df` with the column `__to`: each message's task, from 0 to n − 1; `of` names one of the
+    processor's inputs."""
     columns = [c for c in df.columns if not c.startswith("__")]
-    if df.isStreaming and partitioner.kind in ("shuffle", "shuffle grouping"):
+    if partitioner.kind in ("shuffle", "shuffle grouping") and not are_kept() and df.isStreaming:
         # Spark does not number the rows of a stream, so an Arrow function deals them out.
         dealt = StructType([*df.schema.fields, StructField(TO, IntegerType())])
         return df.mapInArrow(_Dealer(n, new_order=partitioner.kind == "shuffle grouping"), dealt)
+    if partitioner.kind == "custom":
+        schema = StructType([*df.schema.fields, StructField(TO, IntegerType())])
+        return mapped(df, _Chooser(partitioner, tuple(columns), n, where), schema, f"{where}, {of}")
+    to = part((where, f"task of {of}"), lambda: _task_column(partitioner, columns, n, where), df.schema)
+    return with_part_schema(df.withColumn(TO, to), (where, f"columns of {of}"), df.schema)
+
+
+def _task_column(partitioner: Partitioner, columns: list[str], n: int, where: str) -> Column:
+    """Each message's task, computed by Spark."""
     round_robin = F.monotonically_increasing_id()
     match partitioner.kind:
         case "hash":
@@ -103,13 +124,10 @@ def with_task(df: DataFrame, partitioner: Partitioner, n: int, where: str) -> Da
         case "shuffle grouping":
             to = _new_order_every_round(round_robin, n)
         case "broadcast":
-            return df.withColumn(TO, F.explode(F.array(*[F.lit(i) for i in range(n)])))
-        case "co-location":
+            return F.explode(F.array(*[F.lit(i) for i in range(n)]))
+        case _:
             to = F.spark_partition_id()
-        case "custom":
-            schema = StructType([*df.schema.fields, StructField(TO, IntegerType())])
-            return df.mapInArrow(_Chooser(partitioner, tuple(columns), n, where), schema)
-    return df.withColumn(TO, to.cast("int"))
+    return to.cast("int")
 
 
 def _new_order_every_round(position: Column, n: int) -> Column:

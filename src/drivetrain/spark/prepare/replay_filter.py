@@ -20,12 +20,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import Graph
 from drivetrain.core.replay.replay import Life, Replay, ReplayError, replay_of
 from drivetrain.runtime.channel.columns import BAD, PUNCT, TS
 from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.session.few_calls import filtered, observing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,13 +58,13 @@ def since(frame: Frame, from_ms: int, counted: str | Observation, where: str) ->
             where=where,
             remedy="declare it with event_time= on the source",
         )
-    young = F.col(TS) >= F.timestamp_millis(F.lit(from_ms))
+    young = f"{TS} >= timestamp_millis({from_ms})"
     if PUNCT in df.columns:
-        young = young | F.col(PUNCT)
+        young += f" OR {PUNCT}"
     if BAD in df.columns:
-        young = young | F.col(BAD).isNotNull()
-    df = df.observe(counted, F.count_if(~young).alias("skipped"))
-    return Frame(df.where(young), (), frame.message)
+        young += f" OR {BAD} IS NOT NULL"
+    df = observing(df, counted, f"count_if(NOT ({young})) AS skipped")
+    return Frame(filtered(df, young), (), frame.message)
 
 
 def skipped_name(id: str) -> str:

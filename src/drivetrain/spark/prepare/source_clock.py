@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import Observation
 
 from drivetrain.api.graph import Graph
 from drivetrain.core.clock.source_clocks import SourceClocks
@@ -29,6 +28,7 @@ from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.columns import PART, TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.session.few_calls import observing, without_column
 
 if TYPE_CHECKING:
     from drivetrain.spark.connector.source import OpenedSource
@@ -67,14 +67,14 @@ def partitions_of(graph: Graph, id: str, sources: Mapping[str, OpenedSource]) ->
     return Partitions(opened.partitions, None if opened.bounded else opened.idle_ms)
 
 
-def newest_columns(columns: list[str], partitions: Partitions | None) -> list[Column]:
+def newest_columns(columns: list[str], partitions: Partitions | None) -> list[str]:
     """The observations for a frame with these columns after its event time; read with `read_newest`."""
-    ms = F.when(F.unix_millis(TS) < FINAL_CLOCK_MS, F.unix_millis(TS))  # later ones mean "no end"
-    wanted = [F.max(ms).alias("newest")]
+    ms = f"if(unix_millis({TS}) < {FINAL_CLOCK_MS}L, unix_millis({TS}), null)"  # later ones mean "no end"
+    wanted = [f"max({ms}) AS newest"]
     if partitions is not None and PART in columns:
         numbers = range(partitions.count)
-        wanted += [F.max(F.when(F.col(PART) == number, ms)).alias(f"newest {number}") for number in numbers]
-        wanted.append(F.count(F.when(F.col(PART) >= partitions.count, 1)).alias("unknown"))
+        wanted += [f"max(if({PART} = {number}, {ms}, null)) AS `newest {number}`" for number in numbers]
+        wanted.append(f"count_if({PART} >= {partitions.count}) AS unknown")
     return wanted
 
 
@@ -88,7 +88,7 @@ def with_newest_observed(
     """
     frame = frame.resolved()
     wanted = newest_columns(frame.df.columns, partitions_of(graph, id, sources))
-    return Frame(frame.df.observe(observation, *wanted).drop(PART), (), frame.message)
+    return Frame(without_column(observing(frame.df, observation, *wanted), PART), (), frame.message)
 
 
 def read_newest(observed: Mapping[str, Any]) -> Newest:

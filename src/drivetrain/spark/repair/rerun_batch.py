@@ -129,6 +129,7 @@ class BatchRerun:
                 yield
         finally:
             query.stop()
+            self._branches.release()
         if self._made is None:
             raise translated(self._error or query.exception() or UnavailableError("Spark stopped the query"))
         return self._made

@@ -131,6 +131,12 @@ class HistoryReader:
 
     def steps(self) -> Steps[None]:
         """Read until the caller closes the steps. Raises errors of sources and of the user's code."""
+        try:
+            yield from self._read_all()
+        finally:
+            self._compiled.release()
+
+    def _read_all(self) -> Steps[None]:
         at: list[str | None] | None = None
         while True:
             batch = committed(self._own) if self.held_at is None else self.held_at

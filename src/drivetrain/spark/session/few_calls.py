@@ -18,7 +18,7 @@ Called by modules that run for each batch: `branch_frames`, `spark_branches`, `s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from pyspark.util import _load_from_socket
 
 from drivetrain.spark.session.java_classes import java_class
+from drivetrain.spark.session.spark_text import quoted
 
 _KEPT: Final = 512
 """How many expressions, lists and schemas are kept, each."""
@@ -52,6 +53,28 @@ def expression(text: str) -> Column:
     return _expression(_jvm(), text)
 
 
+def parsed_schema(ddl: str) -> StructType:
+    """`StructType.fromDDL(ddl)`; it is shared, so it must not be changed."""
+    return _parsed_schema(_jvm(), ddl)
+
+
+def java_columns(columns: Sequence[Column]) -> Any:
+    """Columns as an argument of methods of Java; the caller keeps it."""
+    return _jvm().PythonUtils.toSeq([column._jc for column in columns])
+
+
+def java_names(names: Sequence[str]) -> Any:
+    """Names as an argument of methods of Java."""
+    return _texts(_jvm(), tuple(names))
+
+
+def large_function_bytes() -> int:
+    """The size of a pickled function from which PySpark sends it to the workers by a broadcast."""
+    context = SparkContext._active_spark_context
+    assert context is not None, "batches run only while Spark does"
+    return int(_jvm().PythonUtils.getBroadcastThreshold(context._jsc))
+
+
 def selected(df: DataFrame, *expressions: str) -> DataFrame:
     """`df.selectExpr(*expressions)`; the expressions are Drivetrain's, and mean the same in every session."""
     jvm, of_java = _jvm(), df._jdf
@@ -64,18 +87,32 @@ def selected(df: DataFrame, *expressions: str) -> DataFrame:
     return made
 
 
-def filtered(df: DataFrame, condition: str) -> DataFrame:
+def filtered(df: DataFrame, condition: str | Column) -> DataFrame:
     """`df.where(condition)`."""
     return _alike(df.where(condition), df)
 
 
-def observing(df: DataFrame, observation: Observation, *expressions: str) -> DataFrame:
+def without_column(df: DataFrame, column: str) -> DataFrame:
+    """`df.drop(column)`."""
+    if column not in df.columns:
+        return df
+    return selected(df, *[quoted(name) for name in df.columns if name != column])
+
+
+def with_number(df: DataFrame, column: str, number: int) -> DataFrame:
+    """`df` with another number in a column of the type bigint that is never null."""
+    made = df._jdf.withColumn(column, _jvm().functions.lit(number).cast("bigint"))
+    return _alike(ClassicDataFrame(made, df.sparkSession), df)
+
+
+def observing(df: DataFrame, observation: Observation | str, *expressions: str) -> DataFrame:
     """`df.observe(observation, ...)` with the aggregates that these texts describe."""
-    jvm, first = _jvm(), expressions[0]
-    observation._jvm = jvm
-    observation._jo = java_class(jvm, _OBSERVATION)()
+    jvm, first, by = _jvm(), expressions[0], observation
+    if isinstance(observation, Observation):
+        observation._jvm = jvm
+        by = observation._jo = java_class(jvm, _OBSERVATION)()
     rest = _columns(jvm, expressions[1:])
-    made = ClassicDataFrame(df._jdf.observe(observation._jo, expression(first)._jc, rest), df.sparkSession)
+    made = ClassicDataFrame(df._jdf.observe(by, expression(first)._jc, rest), df.sparkSession)
     return _alike(made, df)
 
 
@@ -114,6 +151,11 @@ def _jvm() -> JVMView:
 @functools.lru_cache(maxsize=_KEPT)
 def _expression(_of: JVMView, text: str) -> Column:
     return F.expr(text)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _parsed_schema(_of: JVMView, ddl: str) -> StructType:
+    return StructType.fromDDL(ddl)
 
 
 @functools.lru_cache(maxsize=_KEPT)
