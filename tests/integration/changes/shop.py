@@ -30,12 +30,20 @@ class Mark:
 
 
 def shop(
-    directory: Path | str, version: int, *, fails: bool = False, more: bool = False, pairs: bool = False
+    directory: Path | str,
+    version: int,
+    *,
+    fails: bool = False,
+    more: bool = False,
+    pairs: bool = False,
+    size: int = 0,
 ) -> Application:
     """Messages that are marked after a source, and counted by the hour after a channel.
 
-    With `pairs` they are also counted by two hours, in a fragment of its own.
+    With `pairs` they are also counted by two hours, in a fragment of its own. The function that marks them
+    carries `size` bytes.
     """
+    carried = bytes(size)
     place = Path(directory)
     app = Application("shop")
     read = app.read(sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read")
@@ -43,6 +51,7 @@ def shop(
     def marked(row: Any) -> Mark:
         if fails and row.n % 3 == 1:  # one in every file: the first batch shows it
             raise ValueError(f"message {row.n} cannot be marked")
+        assert len(carried) == size
         return Mark(row.n * 100 + version)
 
     read.map(marked, name="mark").sink(sinks.json(place / "marked"), name="marked_out")

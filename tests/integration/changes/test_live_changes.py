@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from harness import Harness
 from killed_runs import ask_to_change, run_killed_at
@@ -23,6 +25,8 @@ from drivetrain.spark.prepare.graph_code import graph_as_code
 from drivetrain.spark.run.running_application import RunningApplication
 
 TIMEOUT = "5 min"
+LARGE_BYTES = 2 << 20
+"""More than PySpark sends with a task."""
 
 
 def of_state(drive: Harness) -> RunDirectory:
@@ -98,6 +102,29 @@ def test_code_that_fails_is_rolled_back_and_its_batch_runs_with_the_version_befo
     ending = of_state(drive).versions.ending(2)
     assert ending is not None
     assert ending.outcome is Outcome.ROLLED_BACK
+
+
+def test_the_large_function_of_a_version_is_freed_when_another_version_has_begun(
+    drive: Harness, spark: SparkSession
+) -> None:
+    """PySpark sends it by a file, and keeps it in memory on every executor."""
+
+    def sent() -> set[Path]:
+        return set(Path(str(spark.sparkContext._temp_dir)).iterdir()) - before
+
+    before, feed = set(Path(str(spark.sparkContext._temp_dir)).iterdir()), Feed(drive.directory)
+    feed.put(3)
+    with start(shop(drive.directory, 1, size=LARGE_BYTES), drive.config()) as running:
+        wait_until(lambda: len(marks(drive.directory)) == 3, lambda: running.is_running)
+        of_first = sent()
+        with Stream(feed):
+            assert running.update(shop(drive.directory, 2, size=LARGE_BYTES + 1), TIMEOUT) == 2
+        wait_until(lambda: len(marks(drive.directory)) == feed.count, lambda: running.is_running)
+        of_second = sent()
+        assert len(of_first) == len(of_second) == 1
+        assert of_first != of_second
+        finish(drive, feed, running)
+    assert not sent()
 
 
 def test_what_cannot_change_changes_nothing_and_a_second_change_names_the_first(drive: Harness) -> None:

@@ -39,8 +39,18 @@ class Rolling:
 
 
 def branch_set(number: int, **sinks: Rolling) -> BranchSet:
-    anything: Any = SimpleNamespace(sinks=sinks, release=lambda: None)
+    anything: Any = SimpleNamespace(sinks=sinks, is_released=False)
+
+    def release() -> None:
+        anything.is_released = True
+
+    anything.release = release
     return BranchSet(number, anything, anything, anything)
+
+
+def is_released(branch_set: BranchSet) -> bool:
+    of_test: Any = branch_set.branches
+    return bool(of_test.is_released)
 
 
 def test_a_batch_that_a_crash_interrupted_keeps_its_version_and_the_next_one_goes_over(
@@ -52,7 +62,10 @@ def test_a_batch_that_a_crash_interrupted_keeps_its_version_and_the_next_one_goe
     versions.running = one  # as a query that finds an earlier version noted begins
     assert versions.before_batch(4) is one
     assert versions.began(2) is None
+    assert not is_released(one)
     assert versions.before_batch(5) is two
+    assert is_released(one)
+    assert not is_released(two)
     assert versions.began(2) == 5
     noted = BatchVersions(tmp_path)
     assert [noted.version_of(batch) for batch in (4, 5)] == [1, 2]

@@ -92,7 +92,7 @@ def column_function(function: Function, where: str) -> tuple[SparkColumn, bool]:
     if native is not None:
         return native, True
     try:
-        called = sent_function(reporting(function.fn, where), (where, "values"))
+        called = sent_function(reporting(function.fn, where), (where, f"function {id(function)}"))
         arrow = F.udf(called, function.type.fields[0][1], useArrow=True)
         return arrow(*arguments), False
     except PicklingError as error:
