@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.spark.measure import small_batches
 from drivetrain.spark.measure.small_batches import SmallBatches, observed, small_table, taking
+
+
+@pytest.fixture(autouse=True)
+def _two_partitions(spark: SparkSession) -> Iterator[None]:
+    """As many as `rows` has: an application of another test may have left another number in the session."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.set(name, str(before))
 
 
 def rows(spark: SparkSession, count: int, letters: int) -> DataFrame:

@@ -14,6 +14,7 @@ from redis_batches import PASSWORD, entries, opened, published, stage
 
 from drivetrain.connectors.redis.redis_writer import RedisWriter
 from drivetrain.errors import DiskFullError, InternalError, OutputError, UnavailableError
+from free_ports import free_port
 from redis_server import RedisServer
 
 MARK = "drivetrain:app-1:out"
@@ -443,7 +444,7 @@ def test_a_user_who_may_not_write_learns_which_rights_are_missing(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (("--cluster-enabled", "yes"), "node of a Redis Cluster"),
+        (("--cluster-enabled", "yes", "--cluster-port", str(free_port())), "node of a Redis Cluster"),
         (("--replicaof", "127.0.0.1", "1"), "is a replica"),
         (("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru"), "may delete any key"),
     ],
