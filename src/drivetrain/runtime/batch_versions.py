@@ -108,9 +108,5 @@ class BatchVersions:
 
     def _all(self) -> _Noted:
         if self._noted is None:
-            content = self._file.read()
-            try:
-                self._noted = _Noted() if content is None else msgspec.json.decode(content, type=_Noted)
-            except msgspec.MsgspecError as error:
-                raise self._file.damaged(str(error)) from error
+            self._noted = self._file.read_json(_Noted) or _Noted()
         return self._noted

@@ -18,10 +18,14 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from drivetrain.durable import sync, write_whole, writing
 from drivetrain.errors import InputError
+
+T = TypeVar("T")
 
 
 class DurableFile:
@@ -48,6 +52,15 @@ class DurableFile:
         if checksum != _checksum(content):
             raise self.damaged(_shown(found))
         return content
+
+    def read_json(self, type: type[T]) -> T | None:
+        """The value of this type that was written as JSON, None when none was; raises InputError like `read`,
+        and for another value."""
+        content = self.read()
+        try:
+            return None if content is None else msgspec.json.decode(content, type=type)
+        except msgspec.MsgspecError as error:
+            raise self.damaged(str(error)) from error
 
     def write(self, content: bytes) -> None:
         """Write content without line ends; raises DiskFullError, OutputError when it cannot be written."""

@@ -88,34 +88,21 @@ class GraphVersions:
     def version(self, number: int) -> GraphVersion:
         """One of the versions; raises InputError when its file is damaged or missing."""
         file = self._file(number)
-        content = file.read()
-        if content is None:
+        version = file.read_json(GraphVersion)
+        if version is None:
             raise file.damaged("no such file")
-        try:
-            return msgspec.json.decode(content, type=GraphVersion)
-        except msgspec.MsgspecError as error:
-            raise file.damaged(str(error)) from error
+        return version
 
     def ending(self, number: int) -> Ending | None:
         """How the change to a version has ended; None while it is on trial, and for one that was run.
 
         Raises InputError when the file is damaged.
         """
-        file = self._ending_file(number)
-        content = file.read()
-        try:
-            return None if content is None else msgspec.json.decode(content, type=Ending)
-        except msgspec.MsgspecError as error:
-            raise file.damaged(str(error)) from error
+        return self._ending_file(number).read_json(Ending)
 
     def stages(self, number: int) -> tuple[ChangeStage, ...]:
         """The stages that the change to a version has reached, in order; raises InputError when damaged."""
-        file = self._stages_file(number)
-        content = file.read()
-        try:
-            return () if content is None else msgspec.json.decode(content, type=tuple[ChangeStage, ...])
-        except msgspec.MsgspecError as error:
-            raise file.damaged(str(error)) from error
+        return self._stages_file(number).read_json(tuple[ChangeStage, ...]) or ()
 
     def is_rolled_back(self, number: int) -> bool:
         """Whether the application went back from a version; raises InputError when that is damaged."""

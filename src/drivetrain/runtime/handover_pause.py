@@ -59,11 +59,7 @@ class HandoverPauseFile:
 
     def read(self) -> HandoverPause | None:
         """The pause, also if its version is recorded; None: there is none. Raises InputError when damaged."""
-        content = self._file.read()
-        try:
-            return None if content is None else msgspec.json.decode(content, type=HandoverPause)
-        except msgspec.MsgspecError as error:
-            raise self._file.damaged(str(error)) from error
+        return self._file.read_json(HandoverPause)
 
     def write(self, pause: HandoverPause) -> None:
         """Pause these fragments; raises what `DurableFile` raises."""

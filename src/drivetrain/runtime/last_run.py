@@ -38,12 +38,7 @@ def read_last_run(home: Path) -> LastRun | None:
 
     Raises InputError for a damaged file.
     """
-    file = _file(home)
-    content = file.read()
-    try:
-        return None if content is None else msgspec.json.decode(content, type=LastRun)
-    except msgspec.MsgspecError as error:
-        raise file.damaged(str(error)) from error
+    return _file(home).read_json(LastRun)
 
 
 def write_last_run(home: Path, run: LastRun) -> None:

@@ -74,13 +74,8 @@ class LateSamples:
 
     def read(self) -> tuple[LateMessage, ...]:
         """The samples, oldest first; raises InputError when the file is damaged."""
-        content = self._file.read()
-        if content is None:
-            return ()
-        try:
-            return msgspec.json.decode(content, type=_Content).samples
-        except msgspec.MsgspecError as error:
-            raise self._file.damaged(str(error)) from error
+        content = self._file.read_json(_Content)
+        return () if content is None else content.samples
 
     def add(self, made: Callable[[int], Sequence[LateMessage]], keep: int) -> None:
         """Add the samples that `made` returns for their first number; the newest `keep` stay.

@@ -40,11 +40,7 @@ class Scalings:
 
     def all(self) -> list[CompletedScaling]:
         """Those that are kept, the newest last; raises InputError when the file is damaged."""
-        content = self._file.read()
-        try:
-            return [] if content is None else msgspec.json.decode(content, type=list[CompletedScaling])
-        except msgspec.MsgspecError as error:
-            raise self._file.damaged(str(error)) from error
+        return self._file.read_json(list[CompletedScaling]) or []
 
     def note(self, state: ScalingState) -> None:
         """Add one that is done; raises InputError, DiskFullError and OutputError."""

@@ -45,14 +45,7 @@ class SubscriptionNote(msgspec.Struct, frozen=True):
 
 def read_note(directory: Path) -> SubscriptionNote | None:
     """The note in a source's directory; None if it has none. Raises InputError when damaged."""
-    file = _file(directory)
-    content = file.read()
-    if content is None:
-        return None
-    try:
-        return msgspec.json.decode(content, type=SubscriptionNote)
-    except msgspec.MsgspecError as error:
-        raise file.damaged(str(error)) from error
+    return _file(directory).read_json(SubscriptionNote)
 
 
 def write_note(directory: Path, note: SubscriptionNote) -> None:

@@ -54,11 +54,7 @@ class WantedScalingFile:
 
     def read(self) -> WantedScaling | None:
         """The scaling; None: there is none. Raises InputError when the file is damaged."""
-        content = self._file.read()
-        try:
-            return None if content is None else msgspec.json.decode(content, type=WantedScaling)
-        except msgspec.MsgspecError as error:
-            raise self._file.damaged(str(error)) from error
+        return self._file.read_json(WantedScaling)
 
     def write(self, wanted: WantedScaling) -> None:
         """Have a fragment scaled; raises what `DurableFile` raises."""

@@ -140,11 +140,7 @@ class PreparedFolders:
         return self._folders
 
     def _read(self) -> Folders:
-        content = self._note.read()
-        try:
-            return Folders() if content is None else msgspec.json.decode(content, type=Folders)
-        except msgspec.DecodeError as error:
-            raise self._note.damaged(str(error)) from error
+        return self._note.read_json(Folders) or Folders()
 
     def _files_in(self, folder: str) -> list[pafs.FileInfo]:
         infos = self._directory.filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True))

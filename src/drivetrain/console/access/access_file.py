@@ -82,11 +82,7 @@ class AccessFile:
         stamp = stamp_of(self._path)
         if stamp != self._stamp:
             require_trusted(self._path, "the console's users and tokens")
-            content = self._file.read()
-            try:
-                self._entries = Entries() if content is None else msgspec.json.decode(content, type=Entries)
-            except msgspec.MsgspecError as error:
-                raise self._file.damaged(str(error)) from error
+            self._entries = self._file.read_json(Entries) or Entries()
             self._stamp = stamp
         return self._entries
 

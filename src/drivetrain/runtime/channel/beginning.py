@@ -77,13 +77,7 @@ class ChannelBeginning:
 
     def read(self) -> BeginningRecord | None:
         """Where it begins; None for a channel that the application has from its start. Raises InputError."""
-        content = self._file.read() if self.is_late else None
-        if content is None:
-            return None
-        try:
-            return msgspec.json.decode(content, type=BeginningRecord)
-        except msgspec.MsgspecError as error:
-            raise self._file.damaged(str(error)) from error
+        return self._file.read_json(BeginningRecord) if self.is_late else None
 
     def prepare(self) -> None:
         """The channel is added with the next version: it has not begun; what was there stays."""

@@ -134,10 +134,4 @@ class OutsideReader:
 
     def dropped(self) -> DroppedMessages:
         """The messages that were dropped since the subscription began; raises InputError when damaged."""
-        content = self._tally.read()
-        if content is None:
-            return DroppedMessages()
-        try:
-            return msgspec.json.decode(content, type=DroppedMessages)
-        except msgspec.MsgspecError as error:
-            raise self._tally.damaged(str(error)) from error
+        return self._tally.read_json(DroppedMessages) or DroppedMessages()

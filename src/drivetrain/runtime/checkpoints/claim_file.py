@@ -49,11 +49,7 @@ class ClaimFile:
 
     def read(self) -> Claim | None:
         """The claim, None if there is none; raises InputError if the file is damaged."""
-        content = self._file.read()
-        try:
-            return None if content is None else msgspec.json.decode(content, type=Claim)
-        except msgspec.DecodeError as error:
-            raise self._file.damaged(str(error)) from error
+        return self._file.read_json(Claim)
 
     def write(self, claim: Claim) -> None:
         """Replace the claim, durably."""

@@ -78,12 +78,7 @@ class DroppedState:
 
     def read(self) -> DroppedRecord | None:
         """When the state began empty; None if no change dropped one. Raises InputError."""
-        file = _mark(self._checkpoint)
-        content = file.read()
-        try:
-            return None if content is None else msgspec.json.decode(content, type=DroppedRecord)
-        except msgspec.MsgspecError as error:
-            raise file.damaged(str(error)) from error
+        return _mark(self._checkpoint).read_json(DroppedRecord)
 
     @property
     def has_former(self) -> bool:

@@ -77,9 +77,5 @@ class NewestRecord:
 
     def _all(self) -> list[_AfterBatch]:
         if self._noted is None:
-            content = self._file.read()
-            try:
-                self._noted = [] if content is None else msgspec.json.decode(content, type=list[_AfterBatch])
-            except msgspec.MsgspecError as error:
-                raise self._file.damaged(str(error)) from error
+            self._noted = self._file.read_json(list[_AfterBatch]) or []
         return self._noted
