@@ -35,7 +35,8 @@ finish_stage() { # name, when it started, its exit status
   times+=("$(printf '%-30s %5d s' "$1" "$seconds")")
 }
 
-side_by_side() { # the name of the stage, then commands, each one word list; prints the output of one after the other
+side_by_side() { # the name of the stage, then commands, each one word list; prints the end of each one's output, or all
+  # of it if the command fails
   local name=$1 started=$SECONDS status=0 number=0 command pids=()
   shift
   printf '\n== %s\n' "$name"
@@ -47,9 +48,13 @@ side_by_side() { # the name of the stage, then commands, each one word list; pri
   done
   number=0
   for command in "$@"; do
-    wait "${pids[$number]}" || status=1
     printf '%s\n' "-- $command"
-    cat "$results/command-$number"
+    if wait "${pids[$number]}"; then
+      tail -n 1 "$results/command-$number"
+    else
+      cat "$results/command-$number"
+      status=1
+    fi
     number=$((number + 1))
   done
   finish_stage "$name" "$started" "$status"

@@ -84,7 +84,6 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
     assert not (of_state(drive).home / "former-messages").exists()
 
 
-@pytest.mark.nightly("test_shells_under_kills has histories and versions that fail and are cancelled")
 def test_a_version_with_a_history_that_fails_or_is_cancelled_leaves_nothing(drive: Harness) -> None:
     feed = Feed(drive.directory)
     feed.put(30)

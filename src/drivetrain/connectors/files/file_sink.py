@@ -16,7 +16,7 @@ files lets batches wait there without transactions too.
     <dir>/part-<sink id>-life<n>-<batch>.…        the same, of the n-th life (see `core.replay.replay`)
     <dir>/_drivetrain/owner.json                  the directory's owner: see `output_ownership`
     <dir>/_drivetrain/staging/…                   files being written
-    <dir>/_drivetrain/prepared/…                  batches of a transaction that was not committed yet
+    <dir>/_drivetrain/prepared/…                  batches that are not committed yet: see `stored_rolling`
     <dir>/_drivetrain/rolling/…                   batches that count, and wait to be joined: see `rolling`
 
 Invariants:

@@ -10,9 +10,10 @@ and may see one sink a moment ahead of the other.
     <home>/_drivetrain/published-<application>.json
         {"transaction": 7, "sinks": {"ledger": {"directory": "ledger", "last": 41}, …}}
 
-`home` is the directory in which the sinks publish `together`, or else the sink's own. "last" is
-null while batches are published one by one: then every existing file counts. The same holds for a sink's own
-directory without a manifest.
+In an object store it is a series of files `published-<application>-<number>.json`, of which the newest
+counts (see `numbered_records`). `home` is the directory in which the sinks publish `together`, or else the
+sink's own. "last" is null while batches are published one by one: then every existing file counts. The same
+holds for a sink's own directory without a manifest.
 
 What if we die here: between two names, or before the manifest, the next run publishes the transaction again
 (`publishing`), which gives the remaining files their names, and then replaces the manifest.
@@ -87,7 +88,7 @@ class Manifest:
         return self._numbered()[1]
 
     def replace(self, published: Published) -> None:
-        """Replace the content, durably; call it with `locked` held."""
+        """Replace the content, durably, where it is one file; for `change`."""
         with refusals_named(self._path):
             self.filesystem.create_dir(f"{self.root}/{OURS}", recursive=True)
             publish_bytes(self.filesystem, self._path, msgspec.json.encode(published))

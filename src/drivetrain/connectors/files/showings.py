@@ -31,7 +31,7 @@ import pyarrow.fs as pafs
 from drivetrain.connectors.files.numbered_records import NumberedRecords
 from drivetrain.connectors.files.output_ownership import OURS, SHOWINGS
 from drivetrain.errors import InputError
-from drivetrain.runtime.checkpoints.copied_checkpoints import TakenOverError
+from drivetrain.runtime.checkpoints.copied_checkpoints import IF_TAKEN_OVER, TakenOverError
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
@@ -167,6 +167,5 @@ class Showings:
             "another process has continued this application, and publishes its results",
             where=self._where,
             got=f"a record of its claim {showing.claim or 'without a name'}",
-            remedy="leave it to that process; to continue here, end it, and delete this application's state "
-            "directory on this machine",
+            remedy=IF_TAKEN_OVER,
         )

@@ -64,6 +64,13 @@ _TRIES: Final = 3
 _NAME: Final = re.compile(r"[0-9]{20}\.json")
 
 
+IF_TAKEN_OVER: Final = (
+    "leave it to that process; to continue here, end it, and delete this application's state directory on "
+    "this machine"
+)
+"""The remedy of a `TakenOverError`."""
+
+
 class TakenOverError(UnavailableError):
     """Another process continues the application from a copy of its checkpoint."""
 
@@ -357,8 +364,7 @@ class CopiedCheckpoints:
             "another process has continued this application from its copied checkpoint",
             where=self.place,
             got="it is gone" if newest is None else f"checkpoint number {newest.number}, by {newest.host}",
-            remedy="leave it to that process; to continue here, end it, and delete this application's state "
-            "directory on this machine",
+            remedy=IF_TAKEN_OVER,
         )
 
     def _other_state(self, newest: Copy) -> TakenOverError:

@@ -26,7 +26,7 @@ from drivetrain.runtime.channel.columns import BAD, BAD_TYPE, PART, TS
 from drivetrain.spark.compile.compiled_parts import mapped, part
 from drivetrain.spark.compile.python_stage import PythonStage, Step, StepKind
 from drivetrain.spark.compile.python_work import MeasuredStage
-from drivetrain.spark.session.few_calls import filtered, parsed_schema, without_column
+from drivetrain.spark.session.few_calls import filtered, parsed_schema, without_columns
 from drivetrain.spark.session.spark_errors import translated
 
 _COMPATIBLE = [{"bigint", "int", "smallint", "tinyint"}, {"double", "float", "bigint", "int"}]
@@ -100,7 +100,7 @@ class Frame:
         stage = PythonStage(self.steps, self.columns, arrow, self.timed, bad, parted)
         df = self.df
         if BAD in df.columns:
-            df = without_column(filtered(df, f"{BAD} IS NULL"), BAD)
+            df = without_columns(filtered(df, f"{BAD} IS NULL"), BAD)
         return Frame(shipped(df, MeasuredStage(stage), schema, self.steps[0].operator), (), self.message)
 
     def _check_input(self, step: Step, wants: object) -> None:

@@ -33,7 +33,7 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.surroundings import Surroundings
-from drivetrain.spark.session.few_calls import filtered, parsed_schema, selected, without_column
+from drivetrain.spark.session.few_calls import filtered, parsed_schema, selected, without_columns
 from drivetrain.spark.session.spark_errors import embedded
 from drivetrain.spark.session.spark_text import quoted
 
@@ -143,7 +143,7 @@ def divided(frame: Frame) -> Frame:
     """The frame of a Task without the results for named outputs; the processors `Output` find them in it."""
     if OUTPUT not in frame.df.columns:
         return frame
-    main = without_column(filtered(frame.df, f"{OUTPUT} IS NULL"), OUTPUT)
+    main = without_columns(filtered(frame.df, f"{OUTPUT} IS NULL"), OUTPUT)
     return Frame(main, (), frame.message, with_outputs=frame.df)
 
 

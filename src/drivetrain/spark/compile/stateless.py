@@ -46,7 +46,7 @@ from drivetrain.spark.compile.lowering import (
 )
 from drivetrain.spark.compile.surroundings import Surroundings
 from drivetrain.spark.connector.source import BAD_COLUMN
-from drivetrain.spark.session.few_calls import expression, filtered, selected, without_column
+from drivetrain.spark.session.few_calls import expression, filtered, selected, without_columns
 from drivetrain.spark.session.spark_text import quoted
 
 _LOWERED = "a Python function that Spark's transpiler turns into expressions"
@@ -162,7 +162,7 @@ def drop(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
         raise OperatorTypeError(
             "no column is left", where=str(node), expected="at least one column that stays", got="all dropped"
         )
-    return Frame(selected(frame.df, *[quoted(c) for c in frame.df.columns if c not in operation.columns]))
+    return Frame(without_columns(frame.df, *operation.columns))
 
 
 def rename(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
@@ -277,7 +277,7 @@ def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     df = None
     for f in frames:
         # Partitions of several sources have the same numbers: after a union they are meaningless.
-        stream = without_column(without_column(f.df, "" if timed else TS), PART)
+        stream = without_columns(f.df, PART) if timed else without_columns(f.df, PART, TS)
         df = stream if df is None else df.unionByName(stream)
     assert df is not None
     same = all(f.message is first.message for f in frames)

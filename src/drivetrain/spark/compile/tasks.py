@@ -34,7 +34,7 @@ from drivetrain.spark.compile.named_outputs import ResultColumns, refusal
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import Surroundings
-from drivetrain.spark.session.few_calls import expression, without_column
+from drivetrain.spark.session.few_calls import expression, without_columns
 
 TO = "__to"
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
@@ -76,13 +76,13 @@ def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
     n, ways = operation.parallelism, operation.partitioners
     if len(ready) == 1 and ways[0].kind == "co-location":
         return ready[0].df
-    shared = [f.df if all(r.timed for r in ready) else without_column(f.df, TS) for f in ready]
+    shared = [f.df if all(r.timed for r in ready) else without_columns(f.df, TS) for f in ready]
     inputs_of = zip(shared, ways, strict=True)
     chosen = [with_task(df, w, n, str(node), f"input {i}") for i, (df, w) in enumerate(inputs_of)]
     union = chosen[0]
     for more in chosen[1:]:
         union = union.unionByName(more)
-    return without_column(distributed(union, n, str(node)), TO)
+    return without_columns(distributed(union, n, str(node)), TO)
 
 
 def distributed(df: DataFrame, n: int, where: str) -> DataFrame:

@@ -28,7 +28,7 @@ from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.columns import PART, TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.connector.newest import Newest
-from drivetrain.spark.session.few_calls import observing, without_column
+from drivetrain.spark.session.few_calls import observing, without_columns
 
 if TYPE_CHECKING:
     from drivetrain.spark.connector.source import OpenedSource
@@ -88,7 +88,7 @@ def with_newest_observed(
     """
     frame = frame.resolved()
     wanted = newest_columns(frame.df.columns, partitions_of(graph, id, sources))
-    return Frame(without_column(observing(frame.df, observation, *wanted), PART), (), frame.message)
+    return Frame(without_columns(observing(frame.df, observation, *wanted), PART), (), frame.message)
 
 
 def read_newest(observed: Mapping[str, Any]) -> Newest:

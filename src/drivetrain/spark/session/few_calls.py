@@ -92,11 +92,10 @@ def filtered(df: DataFrame, condition: str | Column) -> DataFrame:
     return _alike(df.where(condition), df)
 
 
-def without_column(df: DataFrame, column: str) -> DataFrame:
-    """`df.drop(column)`."""
-    if column not in df.columns:
-        return df
-    return selected(df, *[quoted(name) for name in df.columns if name != column])
+def without_columns(df: DataFrame, *columns: str) -> DataFrame:
+    """`df.drop(*columns)`, for names exactly as they are in `df`."""
+    left = [name for name in df.columns if name not in columns]
+    return df if len(left) == len(df.columns) else selected(df, *map(quoted, left))
 
 
 def with_number(df: DataFrame, column: str, number: int) -> DataFrame:
