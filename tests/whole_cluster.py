@@ -115,7 +115,7 @@ class WholeCluster:
     def thaw(self, name: str) -> None:
         os.kill(self.pids[name], signal.SIGCONT)
 
-    def start_again(self, name: str) -> None:
+    def restart(self, name: str) -> None:
         """Start a box that was killed, with its own command line, in its own directory."""
         with (self.directory / "boxes" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(

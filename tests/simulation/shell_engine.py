@@ -73,10 +73,10 @@ class StandInSource(OpenedSource):
         self.total = count
         self.draw = draw
 
-    def start_again(self, from_ms: int, end: str) -> str:
+    def history_start(self, from_ms: int, end: str) -> str:
         return json.dumps({"n": 0})
 
-    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+    def history_part(self, start: str | None, end: str, fraction: float) -> str:
         cut = json.loads(start or '{"n": 0}')["n"] + 1 + 10 * self.draw()
         return end if cut >= json.loads(end)["n"] else json.dumps({"n": cut})
 

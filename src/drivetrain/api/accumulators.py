@@ -15,9 +15,9 @@ Problem: a function runs in other processes, on other machines, and again after 
 global variables in those processes cannot be collected.
 
 Design: an `Accumulator` is a name. When a function that uses it is sent to Spark's workers, the engine
-attaches a `Place` to the copy that is sent (`bound`). That collects the amounts, which come back when Spark
-has finished the task. This module does not depend on an engine: `drivetrain.spark.batch.user_counters`
-provides the place.
+attaches an `AmountCollector` to the copy that is sent (`bound`). That collects the amounts, which come back
+when Spark has finished the task. This module does not depend on an engine:
+`drivetrain.spark.batch.user_counters` provides the collector.
 
 Invariants:
 1. Two accumulators with one name are the same.
@@ -40,14 +40,16 @@ from drivetrain.errors import GraphError
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")
 
 
-class Place(Protocol):
+class AmountCollector(Protocol):
     """Collects amounts, as pairs (name, amount). It can be sent to Spark's workers."""
 
     def add(self, term: Any, /) -> None:
         """Add an amount to the total of a name."""
 
 
-_place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("accumulators", default=None)
+_collector: contextvars.ContextVar[AmountCollector | None] = contextvars.ContextVar(
+    "accumulators", default=None
+)
 
 
 class Accumulator:
@@ -55,7 +57,7 @@ class Accumulator:
 
     __slots__ = ("_bound", "name")
 
-    def __init__(self, name: str, bound: Place | None = None) -> None:
+    def __init__(self, name: str, bound: AmountCollector | None = None) -> None:
         self.name = name
         self._bound = bound
 
@@ -63,16 +65,16 @@ class Accumulator:
         return f"accumulator({self.name!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Accumulator, (self.name, self._bound or _place.get()))
+        return (Accumulator, (self.name, self._bound or _collector.get()))
 
     def add(self, amount: int | float = 1) -> None:
         """Add `amount`, a finite number, which may be negative.
 
         Outside a running application, for example in a test of the function, this does nothing.
         """
-        place = self._bound or _place.get()
-        if place is not None:
-            place.add((self.name, amount))
+        collector = self._bound or _collector.get()
+        if collector is not None:
+            collector.add((self.name, amount))
 
 
 def accumulator(name: str) -> Accumulator:
@@ -105,15 +107,15 @@ def accumulator(name: str) -> Accumulator:
 
 
 @contextlib.contextmanager
-def counting_at(place: Place) -> Iterator[None]:
-    """Make functions that are sent to workers within this block add to `place`; used by the engine."""
-    token = _place.set(place)
+def collecting_into(collector: AmountCollector) -> Iterator[None]:
+    """Make functions that are sent to workers within this block add to `collector`; used by the engine."""
+    token = _collector.set(collector)
     try:
         yield
     finally:
-        _place.reset(token)
+        _collector.reset(token)
 
 
-def counting_place() -> Place | None:
-    """The place to which functions that are sent to workers now will add; used by the engine."""
-    return _place.get()
+def current_collector() -> AmountCollector | None:
+    """The collector to which functions that are sent to workers now will add; used by the engine."""
+    return _collector.get()

@@ -12,7 +12,7 @@ from typing import Any
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.location import Location, caller
-from drivetrain.api.operations import Calls, Function, OnError
+from drivetrain.api.operations import AsyncCalls, Function, OnError
 from drivetrain.api.types import (
     MessageType,
     UnsupportedTypeError,
@@ -40,7 +40,7 @@ def named_after(kind: str, fn: object) -> str:
 
 def calls_of(
     fn: object, concurrency: int, timeout: str, retries: int, backoff: str, cache: str | None
-) -> Calls:
+) -> AsyncCalls:
     """The settings of calls of an asynchronous function; raises `GraphError` for invalid arguments."""
     by_call = getattr(type(fn), "__call__", None)  # noqa: B004 - of an object with `async def __call__`
     if not inspect.iscoroutinefunction(fn) and not inspect.iscoroutinefunction(by_call):
@@ -63,7 +63,7 @@ def calls_of(
                 got=repr(number),
             )
     cache_ms = None if cache is None else milliseconds(cache, "cache")
-    return Calls(
+    return AsyncCalls(
         concurrency, milliseconds(timeout, "timeout"), retries, milliseconds(backoff, "backoff"), cache_ms
     )
 

@@ -108,10 +108,10 @@ def test_a_batch_that_takes_much_is_not_tried_and_what_outputs_had_tells_how_muc
     assert is_tried(4 << 20)
     assert not is_tried(5 << 20)
     with taking(40 << 20):
-        small.wrote(10 << 20)  # a quarter of what it took
+        small.record_output(10 << 20)  # a quarter of what it took
     assert is_tried(16 << 20)
     assert not is_tried(17 << 20)
     with taking(10):
-        small.wrote(3 << 20)  # an input of nearly nothing says nothing of larger ones
+        small.record_output(3 << 20)  # an input of nearly nothing says nothing of larger ones
     assert is_tried(1 << 20)
     assert not is_tried(2 << 20)

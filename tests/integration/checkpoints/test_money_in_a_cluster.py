@@ -43,7 +43,7 @@ def kill(cluster: WholeCluster, way: str) -> None:
             os.kill(pid, signal.SIGKILL)
     if leader is not None:
         cluster.kill(leader)
-        cluster.start_again(leader)
+        cluster.restart(leader)
 
 
 @pytest.mark.timeout(7200)

@@ -426,7 +426,7 @@ def test_the_leader_the_application_master_and_an_executor_die_and_every_message
     cluster.kill(leader)
     shop.feed(version)
     cluster.wait_leader(other_than=leader)
-    cluster.start_again(leader)
+    cluster.restart(leader)
     shop.wait_shown()
     assert shop.attempts() == attempts, "no fragment was started again"
     assert shop.status()[0].epoch == epoch

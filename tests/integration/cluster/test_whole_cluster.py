@@ -230,7 +230,7 @@ def kill_its_worker(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
     launched = cluster.processes(APP_MASTER)
     cluster.kill(worker)
     wait_for(lambda: not set(launched) & set(cluster.processes(APP_MASTER)), "what it had launched to end")
-    cluster.start_again(worker)
+    cluster.restart(worker)
     assert cluster.wait_running(app_id, epoch=epoch + 1)[0] == epoch + 1
     gates.pass_one()
 
@@ -247,7 +247,7 @@ def kill_the_leader(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
     leader = cluster.wait_leader()
     cluster.kill(leader)
     cluster.wait_leader(other_than=leader)
-    cluster.start_again(leader)
+    cluster.restart(leader)
     assert cluster.wait_running(app_id) == running, "nothing of the application was started again"
 
 
@@ -280,12 +280,12 @@ def kill_two_of_three_masters(cluster: WholeCluster, app_id: str, gates: Gates) 
     assert refused.returncode == 4, refused.stderr
     assert "2 of 3 masters" in refused.stderr
     gates.pass_one()  # the application does not mind
-    cluster.start_again(gone[0])
+    cluster.restart(gone[0])
     cluster.wait_leader()
     assert cluster.wait_running(app_id) == running
     assert "no master leads right now" in cluster.said()
     assert all(view.name != "late" for view in cluster.client.applications())
-    cluster.start_again(gone[1])
+    cluster.restart(gone[1])
 
 
 def kill_all_masters(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
@@ -296,7 +296,7 @@ def kill_all_masters(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
         cluster.kill(name)
     gates.pass_one()
     for name in names:
-        cluster.start_again(name)
+        cluster.restart(name)
     cluster.wait_leader()
     after = cluster.client.applications()
     assert [(v.app_id, v.epoch, v.code) for v in after] == [(v.app_id, v.epoch, v.code) for v in before]

@@ -136,7 +136,7 @@ def test_an_upload_runs_and_is_watched_through_the_death_of_its_master_and_the_l
     logs = http.get(f"/api/v1/applications/{app}/logs").json()["pieces"]
     assert {piece["worker"] for piece in logs} <= {"worker-1", "worker-2"}
     assert logs
-    cluster.start_again(leader)
+    cluster.restart(leader)
 
 
 def _kill_app_master(cluster: Any, app: str) -> None:

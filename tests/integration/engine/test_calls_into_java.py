@@ -23,7 +23,7 @@ from drivetrain.api.stream import Stream
 from drivetrain.config import Config
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.spark_engine import _OnBatch
-from drivetrain.spark.session import few_calls
+from drivetrain.spark.session import dataframe_calls
 
 MOST_CALLS = {"lines": 12, "windows": 13, "function": 14, "columns": 18, "task": 17, "several": 64}
 BATCHES = 5
@@ -139,21 +139,23 @@ def test_few_calls_do_what_many_did(spark: SparkSession) -> None:
     assert df.schema
     texts = ("id", "upper(text) AS `upper text`", "struct(id, text) AS both")
     counted, usual = Observation(), Observation()
-    fast = few_calls.observing(few_calls.selected(df, *texts), counted, "count(1) AS n", "max(id) AS most")
+    fast = dataframe_calls.observing(
+        dataframe_calls.selected(df, *texts), counted, "count(1) AS n", "max(id) AS most"
+    )
     slow = df.selectExpr(*texts).observe(usual, F.count(F.lit(1)).alias("n"), F.max("id").alias("most"))
 
     assert fast.__dict__["schema"] == slow.schema
-    some = few_calls.filtered(fast, "id > 1")
-    table = pa.Table.from_batches(few_calls.record_batches(some))
+    some = dataframe_calls.filtered(fast, "id > 1")
+    table = pa.Table.from_batches(dataframe_calls.record_batches(some))
     assert sorted(table.to_pylist(), key=repr) == sorted(slow.where("id > 1").toArrow().to_pylist(), key=repr)
-    assert few_calls.answer(counted) == usual.get == {"n": 3, "most": 3}
-    assert few_calls.record_batches(few_calls.filtered(fast, "id > 3")) == []
+    assert dataframe_calls.answer(counted) == usual.get == {"n": 3, "most": 3}
+    assert dataframe_calls.record_batches(dataframe_calls.filtered(fast, "id > 3")) == []
 
 
 def test_an_error_of_a_job_is_the_one_that_pyspark_raises(spark: SparkSession) -> None:
     df = spark.range(1).selectExpr("raise_error('refused') AS id")
     with pytest.raises(PySparkException, match="refused"):
-        few_calls.record_batches(df)
+        dataframe_calls.record_batches(df)
 
 
 def _counted_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:

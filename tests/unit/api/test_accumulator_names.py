@@ -6,7 +6,7 @@ import pytest
 from pyspark import cloudpickle
 
 from drivetrain import accumulator
-from drivetrain.api.accumulators import counting_at
+from drivetrain.api.accumulators import collecting_into
 from drivetrain.errors import GraphError
 
 
@@ -24,7 +24,7 @@ def test_a_function_counts_where_it_was_sent_from_and_nowhere_without_a_run() ->
     bad = accumulator("bad.lines-2")
     place = Place()
     bad.add()
-    with counting_at(place):
+    with collecting_into(place):
         bad.add()
         bad.add(-2.5)
     bad.add(7)
@@ -37,7 +37,7 @@ def test_a_copy_that_travels_carries_its_place_and_passes_it_on() -> None:
     def function() -> None:
         counter.add(3)
 
-    with counting_at(Place()):
+    with collecting_into(Place()):
         sent = cloudpickle.dumps(function)
     arrived = cloudpickle.loads(sent)
     again = cloudpickle.loads(cloudpickle.dumps(arrived))

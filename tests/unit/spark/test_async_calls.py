@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from drivetrain.api.operations import Calls
+from drivetrain.api.operations import AsyncCalls
 from drivetrain.spark.compile import async_calls
 from drivetrain.spark.compile.async_calls import CACHED, MOST_CACHES, FailedCall, ResultCache, call_all
 
-CALLS = Calls(concurrency=5, timeout_ms=5_000, retries=0, backoff_ms=1)
+CALLS = AsyncCalls(concurrency=5, timeout_ms=5_000, retries=0, backoff_ms=1)
 
 
 @pytest.fixture(autouse=True)
@@ -162,8 +162,8 @@ def test_the_event_loop_lives_as_long_as_the_process_so_that_sessions_can() -> N
 
 
 def test_a_function_that_was_changed_at_its_line_does_not_get_the_results_of_the_one_before() -> None:
-    def declared() -> Calls:
-        return Calls(concurrency=5, timeout_ms=5_000, retries=0, backoff_ms=1, cache_ms=60_000)
+    def declared() -> AsyncCalls:
+        return AsyncCalls(concurrency=5, timeout_ms=5_000, retries=0, backoff_ms=1, cache_ms=60_000)
 
     before, after = declared(), declared()
     assert before == after, "the plan is the same"

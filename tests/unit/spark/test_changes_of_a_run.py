@@ -237,7 +237,7 @@ class GivenUp:
         self.query: Any = query
         self.is_started_again = False
 
-    def start_again(self, _successor: object) -> None:
+    def replace_query(self, _successor: object) -> None:
         self.is_started_again = True
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivetrain.api.operations import Calls
+from drivetrain.api.operations import AsyncCalls
 from drivetrain.api.types import MessageType, message_type
 from drivetrain.errors import OperatorError
 from drivetrain.spark.compile.python_stage import (
@@ -379,7 +379,7 @@ def test_an_asynchronous_step_keeps_order_timestamps_and_dead_letters() -> None:
             raise ValueError(f"{n} is odd")
         return n // 2
 
-    calls = Calls(concurrency=3, timeout_ms=1_000, retries=1, backoff_ms=1)
+    calls = AsyncCalls(concurrency=3, timeout_ms=1_000, retries=1, backoff_ms=1)
     made = stage(
         step("filter", lambda n: n != 2), step("map", halved, dead_letter=True, calls=calls), timed=True
     )

@@ -32,9 +32,9 @@ NOTHING: Any = None
 
 def parts_of(source: OpenedSource, from_ms: int, end: str, fraction: float) -> list[str | None]:
     """The offsets at which parts begin and end."""
-    found = [source.start_again(from_ms, end)]
+    found = [source.history_start(from_ms, end)]
     while found[-1] != end:
-        found.append(source.part_again(found[-1], end, fraction))
+        found.append(source.history_part(found[-1], end, fraction))
         assert len(found) < 100, "no part gets further"
     return found
 
@@ -48,7 +48,7 @@ def test_rows_of_a_generator_begin_with_the_first_of_that_time_and_not_after_the
     source = OpenedGenerator(NOTHING, made, 0, context(max_batch_rows=100))
     found = parts_of(source, 10_000, '{"rows": 40}', 0.1)
     assert found == ['{"rows": 10}', '{"rows": 20}', '{"rows": 30}', '{"rows": 40}']
-    assert source.start_again(10**9, '{"rows": 40}') == '{"rows": 40}'
+    assert source.history_start(10**9, '{"rows": 40}') == '{"rows": 40}'
 
 
 def test_files_are_read_from_the_first_and_those_that_came_since_do_not_count(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_every_partition_of_a_topic_gets_further_by_the_same_share() -> None:
     assert found[0] == {"0": 0, "1": 50}
     assert found[1] == {"0": 34, "1": 117}
     assert [sum(part.values()) for part in found] == sorted(sum(part.values()) for part in found)
-    assert json.loads(str(opened.start_again(0, '{"t": {"0": 9, "1": 9}}')))["t"] == {"0": 0, "1": 9}
+    assert json.loads(str(opened.history_start(0, '{"t": {"0": 9, "1": 9}}')))["t"] == {"0": 0, "1": 9}
 
 
 def test_entries_of_a_store_are_never_divided_and_keep_its_clock(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_source_that_cannot_be_read_twice_says_so() -> None:
             raise NotImplementedError
 
     with pytest.raises(UserError, match="cannot be read again"):
-        Once().start_again(0, "{}")
+        Once().history_start(0, "{}")
 
 
 def begun_with_former(directory: Path, former: int) -> None:

@@ -36,7 +36,7 @@ MODULE_WORDS = {"asked", "few", "guests", "kept", "known", "other"}
 """First words of modules that name what happened to a thing, or how many there are, but not the thing."""
 
 STILL_CLASSES = {"JoinAsOf"}  # SQL's word for this join
-STILL_MODULES = {"few_calls", "kept"}
+STILL_MODULES = {"dataframe_calls", "kept"}
 """Exceptions; the lists only get shorter."""
 
 

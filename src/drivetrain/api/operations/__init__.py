@@ -5,8 +5,8 @@ from drivetrain.api.operations.operation import EventTime, Function, How, OnErro
 from drivetrain.api.operations.pattern import MatchPattern, PatternStep, Without
 from drivetrain.api.operations.stateful import Deduplicate, JoinAsOf, JoinStream, Process
 from drivetrain.api.operations.stateless import (
+    AsyncCalls,
     AsyncMap,
-    Calls,
     Drop,
     Filter,
     FlatMap,
@@ -34,8 +34,8 @@ from drivetrain.api.operations.windowed import (
 
 __all__ = [
     "Aggregate",
+    "AsyncCalls",
     "AsyncMap",
-    "Calls",
     "Deduplicate",
     "Drop",
     "EarlyResults",

@@ -81,7 +81,7 @@ class Map(_FunctionOperation):
 
 
 @dataclass(frozen=True)
-class Calls:
+class AsyncCalls:
     """The settings of calls of an asynchronous function; `cache_ms` is None without a cache.
 
     `cache` identifies the cached results of this declaration: another function does not use them, even if it
@@ -105,7 +105,7 @@ class Calls:
 class AsyncMap(_FunctionOperation):
     """One message out for each in, by an asynchronous function of which many calls run at a time."""
 
-    calls: Calls
+    calls: AsyncCalls
     keeps_number: ClassVar[bool] = True
 
     @property

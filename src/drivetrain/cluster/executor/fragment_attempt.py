@@ -350,7 +350,7 @@ class Attempt:
             return  # it was new with that version, and leaves
         execution = self._work.execution()
         with self._work.compiling:
-            driver.start_again(lambda query: execution.fragment(self.fragment, counts=query.counts))
+            driver.replace_query(lambda query: execution.fragment(self.fragment, counts=query.counts))
 
     def _announce_running(self, driver: FragmentDriver) -> None:
         if not self._is_running and not driver.is_recovering:

@@ -8,7 +8,7 @@ columns that a file does not have. Files are divided between tasks by row groups
 
 Invariants:
 
-1. An offset is a `Place` of the table's log; equal ranges read equal rows, always.
+1. An offset is a `LogPosition` of the table's log; equal ranges read equal rows, always.
 
 Registered and configured by `opened_delta`. Source: Spark's Python data source API.
 """
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from drivetrain.connectors.delta.table_log import Beginning, Place, TableFile, TableLog
+from drivetrain.connectors.delta.table_log import Beginning, LogPosition, TableFile, TableLog
 from drivetrain.connectors.files.file_log import FileSplit
 from drivetrain.connectors.files.parquet_groups import opened_parquet, row_groups
 from drivetrain.connectors.partition_values import value_of
@@ -121,7 +121,7 @@ class DeltaBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """All files of the source."""
         begun, log = self._plan.open()
-        start = Place(begun.first)
+        start = LogPosition(begun.first)
         files: list[TableFile] = []
         while (end := log.advanced(start, None, begun.last)) != start:
             files += log.between(start, end)
@@ -145,7 +145,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """The beginning."""
-        return _offset(Place(self._open()[0].first))
+        return _offset(LogPosition(self._open()[0].first))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The limit of one batch in bytes."""
@@ -260,9 +260,9 @@ def _with_all_columns(
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _place(offset: dict[str, int]) -> Place:
-    return Place(**offset)
+def _place(offset: dict[str, int]) -> LogPosition:
+    return LogPosition(**offset)
 
 
-def _offset(place: Place) -> dict[str, int]:
+def _offset(place: LogPosition) -> dict[str, int]:
     return msgspec.structs.asdict(place)

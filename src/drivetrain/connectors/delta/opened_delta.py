@@ -25,7 +25,7 @@ from drivetrain.connectors.delta.table_library import (
     is_of_store,
     library_options,
 )
-from drivetrain.connectors.delta.table_log import Beginning, Place, TableLog, columns_of, table_file
+from drivetrain.connectors.delta.table_log import Beginning, LogPosition, TableLog, columns_of, table_file
 from drivetrain.connectors.partition_values import text_of
 from drivetrain.connectors.schema import from_arrow
 from drivetrain.durable import write_whole, writing
@@ -60,7 +60,7 @@ class OpenedDelta(OpenedSource):
 
     def position(self, offset: str | None) -> Position:
         """The bytes taken; a bounded source has ended after its last version."""
-        at = Place(**json.loads(offset)) if offset else Place(self._begun.first)
+        at = LogPosition(**json.loads(offset)) if offset else LogPosition(self._begun.first)
         is_over = self._begun.last is not None and at.version > self._begun.last
         return Position(at.bytes, self.total, finished=is_over)
 

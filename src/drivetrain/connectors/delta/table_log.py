@@ -58,7 +58,7 @@ class Beginning(msgspec.Struct, frozen=True):
     partition_by: tuple[str, ...]
 
 
-class Place(msgspec.Struct, frozen=True):
+class LogPosition(msgspec.Struct, frozen=True):
     """A position: everything before `version`, and `files` of its files, are taken; in all, `bytes`."""
 
     version: int
@@ -93,7 +93,7 @@ class TableLog:
             self._require_unborn(version)
             return None
 
-    def advanced(self, place: Place, limit_bytes: int | None, last: int | None) -> Place:
+    def advanced(self, place: LogPosition, limit_bytes: int | None, last: int | None) -> LogPosition:
         """The place after at most so many bytes (None: no limit), or one file, up to version `last`."""
         version, taken, size = place.version, place.files, 0
         count = 0
@@ -104,12 +104,12 @@ class TableLog:
             for file in files[taken:]:
                 too_much = limit_bytes is not None and size + file.size_bytes > limit_bytes
                 if count and (too_much or count >= MAX_FILES_PER_BATCH):
-                    return Place(version, taken, place.bytes + size)
+                    return LogPosition(version, taken, place.bytes + size)
                 size, taken, count = size + file.size_bytes, taken + 1, count + 1
             version, taken = version + 1, 0
-        return Place(version, taken, place.bytes + size)
+        return LogPosition(version, taken, place.bytes + size)
 
-    def between(self, start: Place, end: Place) -> list[TableFile]:
+    def between(self, start: LogPosition, end: LogPosition) -> list[TableFile]:
         """The files from one place to a later one; raises `InputError` if their entry was deleted."""
         found: list[TableFile] = []
         for version in range(start.version, end.version + 1):
@@ -124,7 +124,7 @@ class TableLog:
 
     def total_bytes(self, last: int) -> int:
         """How much there is up to version `last`."""
-        place = Place(self._beginning.first)
+        place = LogPosition(self._beginning.first)
         while (end := self.advanced(place, None, last)) != place:
             place = end
         return place.bytes

@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 
 from drivetrain.api.sinks import FileSink
 from drivetrain.errors import OutputError
-from drivetrain.spark.session.few_calls import selected
+from drivetrain.spark.session.dataframe_calls import selected
 from drivetrain.spark.session.spark_text import options, quoted
 
 if TYPE_CHECKING:

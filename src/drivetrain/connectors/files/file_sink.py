@@ -384,11 +384,11 @@ class FileSinkWriter:
         """Write the batch to the file `whole`, if it has rows, and return their number."""
         table = self._small.table(rendered)
         if table is not None:
-            self._small.wrote(table.nbytes)
+            self._small.record_output(table.nbytes)
             return stage_table(table, target, whole).rows if table.num_rows else 0
         with own_errors():
             parts = stage_parts(rendered, target, self._staging)
-        self._small.wrote(sum(part.size_bytes for part in parts))
+        self._small.record_output(sum(part.size_bytes for part in parts))
         if parts:
             join_parts(parts, target, whole)
         if self._whole_in != self._staging:

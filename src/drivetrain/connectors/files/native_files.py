@@ -226,11 +226,11 @@ class NativeFiles(OpenedSource):
         done = self._log.end_of(min(files, len(self._log)))
         return Position(done, self._log.total_bytes, finished=files >= self._listed)
 
-    def start_again(self, from_ms: int, end: str) -> str | None:
+    def history_start(self, from_ms: int, end: str) -> str | None:
         """Before the first file: it is unknown which of them have messages of that time."""
         return None
 
-    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+    def history_part(self, start: str | None, end: str, fraction: float) -> str:
         """The files of one batch."""
         next_one = (json.loads(start)["logOffset"] if start else -1) + 1
         return end if next_one >= json.loads(end)["logOffset"] else json.dumps({"logOffset": next_one})

@@ -66,11 +66,11 @@ class ArrowFiles(OpenedSource):
         is_over = at["end"] > 0 if self.has_end_row else self.total is not None and at["bytes"] >= self.total
         return Position(at["bytes"], self.total, finished=is_over)
 
-    def start_again(self, from_ms: int, end: str) -> str | None:
+    def history_start(self, from_ms: int, end: str) -> str | None:
         """Before the first file: it is unknown which of them have messages of that time."""
         return json.dumps({"bytes": 0, "end": 0})
 
-    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+    def history_part(self, start: str | None, end: str, fraction: float) -> str:
         """Some bytes of the file log, as far as it was read."""
         at, most = json.loads(start or '{"bytes": 0}')["bytes"], int(self._plan.max_batch_bytes * fraction)
         cut = open_log(self._plan).cut(at, max(1, most))  # opened again: files may have come since

@@ -36,12 +36,12 @@ class OpenedGenerator(OpenedSource):
         done = json.loads(offset)["rows"] if offset else self._first
         return Position(done, self.total, finished=self.total is not None and done >= self.total)
 
-    def start_again(self, from_ms: int, end: str) -> str | None:
+    def history_start(self, from_ms: int, end: str) -> str | None:
         """Before the first row of that time."""
         first = first_row_of(self._source, from_ms, self._id)
         return json.dumps({"rows": min(first, json.loads(end)["rows"])})
 
-    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+    def history_part(self, start: str | None, end: str, fraction: float) -> str:
         """Some rows."""
         at, last = json.loads(start or '{"rows": 0}')["rows"], json.loads(end)["rows"]
         cut = at + max(1, int(self._max_rows * fraction))

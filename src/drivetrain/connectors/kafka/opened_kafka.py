@@ -122,7 +122,7 @@ class OpenedKafka(OpenedSource):
 
     # -- again ---------------------------------------------------------------------------------------
 
-    def start_again(self, from_ms: int, end: str) -> str | None:
+    def history_start(self, from_ms: int, end: str) -> str | None:
         """Before the first message that may be of that time; raises `InputError` when some were deleted."""
         first = dict(self._places.first)
         later = [partition for partition in self._places.numbers if partition not in first]
@@ -131,7 +131,7 @@ class OpenedKafka(OpenedSource):
         begins, to = replay_start(*args, first), offsets_of(json.loads(end))
         return json.dumps(nested({p: min(begins.get(p, 0), n) for p, n in to.items()}))
 
-    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+    def history_part(self, start: str | None, end: str, fraction: float) -> str:
         """The same share of what remains of every partition."""
         at, to = offsets_of(json.loads(start or "{}")), offsets_of(json.loads(end))
         begins = {p: min(at.get(p, 0), n) for p, n in to.items()}

@@ -130,7 +130,7 @@ def write_batch(df: DataFrame, layout: Layout, small: SmallBatches) -> list[Data
         with own_errors(), computing():
             described = df.mapInArrow(_task(layout), _DESCRIPTION).collect()
         files = [msgspec.msgpack.decode(bytes(row.content), type=DataFile) for row in described]
-    small.wrote(sum(file.arrow_bytes for file in files))
+    small.record_output(sum(file.arrow_bytes for file in files))
     return files
 
 

@@ -77,7 +77,7 @@ class TakenOverError(UnavailableError):
     code = "taken-over"
 
 
-class Copy(msgspec.Struct, frozen=True):
+class CheckpointCopy(msgspec.Struct, frozen=True):
     """One checkpoint in the store.
 
     `manifest` is None when the application starts over with this number. `places` has, by the SHA-256 of a
@@ -115,7 +115,7 @@ class CopiedCheckpoints:
         """The checkpoint that this process's state began with; -1: there was none, None: it is older."""
         self.is_outdated = False
         """Whether the former process made more checkpoints before `claim`: the state has to begin again."""
-        self._last: Copy | None = None
+        self._last: CheckpointCopy | None = None
         self._numbers: list[int] = []
         """The checkpoints of this process that are there, ascending."""
         self._made: set[str] = set()
@@ -133,7 +133,7 @@ class CopiedCheckpoints:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def newest(self) -> Copy | None:
+    def newest(self) -> CheckpointCopy | None:
         """The newest checkpoint; None if there is none. Raises SavepointError if it is damaged."""
         for _ in range(_TRIES):
             names = self._checkpoint_names()
@@ -145,7 +145,7 @@ class CopiedCheckpoints:
                 continue
         raise self._replaced_too_fast()
 
-    def begin(self) -> Copy | None:
+    def begin(self) -> CheckpointCopy | None:
         """The newest checkpoint, with which a new state directory begins.
 
         A process that was wrongly considered lost may make more checkpoints, and publish their results,
@@ -155,7 +155,7 @@ class CopiedCheckpoints:
         self._begun = -1 if newest is None else newest.number
         return newest
 
-    def fetch(self, copy: Copy, directory: Path) -> None:
+    def fetch(self, copy: CheckpointCopy, directory: Path) -> None:
         """Write the files of a checkpoint to an empty directory, with its manifest.
 
         Raises SavepointError if it is damaged, UnavailableError if newer ones have replaced it meanwhile.
@@ -224,10 +224,10 @@ class CopiedCheckpoints:
                 if not tries:
                     raise
 
-    def _claim_next(self, claim: Claim, newest: Copy | None, *, starts_over: bool) -> bool:
+    def _claim_next(self, claim: Claim, newest: CheckpointCopy | None, *, starts_over: bool) -> bool:
         self._owner, self._last = claim.owner, newest
         if newest is None:
-            self._create(Copy(**self._signed(claim.after + 1), manifest=None))
+            self._create(CheckpointCopy(**self._signed(claim.after + 1), manifest=None))
             return False
         is_others = newest.owner != claim.owner
         if is_others:
@@ -264,7 +264,7 @@ class CopiedCheckpoints:
         maybe_crash(CrashPoint.COPY_UPLOADED)
         places = {file.sha256: packing.places[file.sha256] for file in packing.files.values()}
         sizes = packing.sizes if last is None else last.packs | packing.sizes
-        made = Copy(
+        made = CheckpointCopy(
             **self._signed(number),
             manifest=manifest(packing.files),
             places=places,
@@ -279,7 +279,7 @@ class CopiedCheckpoints:
         now_ms = time.time_ns() // 1_000_000
         return {"number": number, "owner": self._owner, "host": socket.gethostname(), "made_at_ms": now_ms}
 
-    def _create(self, copy: Copy) -> None:
+    def _create(self, copy: CheckpointCopy) -> None:
         """Create a checkpoint's object, and make it the last one."""
         encoded = msgspec.json.encode(copy)
         envelope = _Envelope(msgspec.Raw(encoded), hashlib.sha256(encoded).hexdigest())
@@ -305,7 +305,7 @@ class CopiedCheckpoints:
         self._delete([*map(self._name, older), *(self._made - set(needed))])
         self._made &= set(needed)
 
-    def _sweep(self, last: Copy) -> None:
+    def _sweep(self, last: CheckpointCopy) -> None:
         """Delete what former processes have left; only for the process that has claimed a number."""
         newest = self._name(last.number)
         self._delete([name for name in self._checkpoint_names() if name < newest])
@@ -335,12 +335,12 @@ class CopiedCheckpoints:
     def _has_later(self, number: int) -> bool:
         return bool(self._checkpoint_names(self._name(number)))
 
-    def _decoded(self, name: str, content: bytes) -> Copy:
+    def _decoded(self, name: str, content: bytes) -> CheckpointCopy:
         try:
             envelope = msgspec.json.decode(content, type=_Envelope)
             if hashlib.sha256(bytes(envelope.copy)).hexdigest() != envelope.sha256:
                 raise self._damaged(name, "another hash than its own")
-            return msgspec.json.decode(envelope.copy, type=Copy)
+            return msgspec.json.decode(envelope.copy, type=CheckpointCopy)
         except msgspec.DecodeError as error:
             raise self._damaged(name, str(error)) from error
 
@@ -359,7 +359,7 @@ class CopiedCheckpoints:
             remedy="start from a savepoint, or start over with --fresh",
         )
 
-    def _taken(self, newest: Copy | None) -> TakenOverError:
+    def _taken(self, newest: CheckpointCopy | None) -> TakenOverError:
         return TakenOverError(
             "another process has continued this application from its copied checkpoint",
             where=self.place,
@@ -367,7 +367,7 @@ class CopiedCheckpoints:
             remedy=IF_TAKEN_OVER,
         )
 
-    def _other_state(self, newest: Copy) -> TakenOverError:
+    def _other_state(self, newest: CheckpointCopy) -> TakenOverError:
         return TakenOverError(
             "the state here is not what the application's copied checkpoint continues",
             where=self.place,
@@ -377,7 +377,7 @@ class CopiedCheckpoints:
         )
 
 
-def _kept(copy: Copy | None) -> dict[str, tuple[str, int]]:
+def _kept(copy: CheckpointCopy | None) -> dict[str, tuple[str, int]]:
     if copy is None or copy.manifest is None:
         return {}
     return kept_places(copy.manifest.files, copy.places, copy.packs)

@@ -41,7 +41,7 @@ from drivetrain.spark.prepare.replay_filter import since
 from drivetrain.spark.prepare.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.prepare.trunk import Trunk
 from drivetrain.spark.prepare.whole_windows import first_whole_ms, is_late, window_size_ms
-from drivetrain.spark.session.few_calls import filtered, observing, selected
+from drivetrain.spark.session.dataframe_calls import filtered, observing, selected
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.session.spark_text import quoted
 

@@ -44,7 +44,7 @@ from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.measure.small_batches import observed
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
-from drivetrain.spark.session.few_calls import filtered, observing
+from drivetrain.spark.session.dataframe_calls import filtered, observing
 from drivetrain.spark.session.spark_text import quoted
 
 

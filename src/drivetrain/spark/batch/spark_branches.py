@@ -37,7 +37,7 @@ from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.measure.small_batches import SmallBatches, observed, row_number
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
-from drivetrain.spark.session.few_calls import observing, selected, with_number
+from drivetrain.spark.session.dataframe_calls import observing, selected, with_number
 from drivetrain.spark.session.spark_text import literal, quoted
 
 log = logging.getLogger("drivetrain.messages")

@@ -30,7 +30,7 @@ from drivetrain.spark.batch.spark_branches import SparkBranches
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.fragment import TrunkCompiler
 from drivetrain.spark.prepare.trunk import Trunk
-from drivetrain.spark.session.few_calls import with_schema
+from drivetrain.spark.session.dataframe_calls import with_schema
 from drivetrain.spark.state.empty_state import empty_state
 
 

@@ -33,7 +33,7 @@ from pyspark import SparkContext
 from pyspark.accumulators import Accumulator as SparkAccumulator
 from pyspark.accumulators import AccumulatorParam
 
-from drivetrain.api.accumulators import counting_at
+from drivetrain.api.accumulators import collecting_into
 from drivetrain.spark.compile.python_work import HIDDEN, LONGEST_NS, SPENT_NS, TASKS
 
 Number = int | float
@@ -72,7 +72,7 @@ class UserCounters:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Have functions that this thread sends to the workers in this block count here."""
-        with counting_at(self):
+        with collecting_into(self):
             yield
 
     def add(self, term: tuple[str, Number]) -> None:

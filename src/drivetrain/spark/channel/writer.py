@@ -80,7 +80,7 @@ def write_segments(
             described = df.mapInArrow(write, _DESCRIPTION).collect()
         segments = [Segment(**row.asDict()) for row in described]
     if small is not None:
-        small.wrote(sum(segment.bytes for segment in segments))
+        small.record_output(sum(segment.bytes for segment in segments))
     return segments
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from drivetrain.api.durations import duration_text
-from drivetrain.api.operations import Calls
+from drivetrain.api.operations import AsyncCalls
 
 CACHED: Final = 10_000
 """How many results of a processor a process keeps at most."""
@@ -72,16 +72,16 @@ class ResultCache:
 _loops: Final[dict[int, asyncio.AbstractEventLoop]] = {}
 """The event loop of this process: a forked one needs its own."""
 _caches: Final[dict[str, ResultCache]] = {}
-"""The results of each processor in this process, by `Calls.cache`; the one used last comes last."""
+"""The results of each processor in this process, by `AsyncCalls.cache`; the one used last comes last."""
 
 
-def call_all(fn: Function, messages: list[Any], calls: Calls, *, stops: bool) -> dict[int, Any]:
+def call_all(fn: Function, messages: list[Any], calls: AsyncCalls, *, stops: bool) -> dict[int, Any]:
     """The result or `FailedCall` for each message, by its position; with `stops` the first failure ends
     it."""
     return _loop().run_until_complete(_Batch(fn, messages, calls, _cache(calls), stops=stops).outcomes())
 
 
-def _cache(calls: Calls) -> ResultCache | None:
+def _cache(calls: AsyncCalls) -> ResultCache | None:
     if calls.cache_ms is None:
         return None
     cache = _caches.pop(calls.cache) if calls.cache in _caches else ResultCache(calls.cache_ms)
@@ -109,7 +109,7 @@ class _Batch:
         self,
         fn: Function,
         messages: list[Any],
-        calls: Calls,
+        calls: AsyncCalls,
         cache: ResultCache | None,
         *,
         stops: bool,
@@ -183,7 +183,7 @@ class _Batch:
             attempt += 1
 
 
-def _late(calls: Calls) -> TimeoutError:
+def _late(calls: AsyncCalls) -> TimeoutError:
     attempts = f" in {calls.retries + 1} attempts" if calls.retries else ""
     return TimeoutError(f"no result within {duration_text(calls.timeout_ms)}{attempts}")
 

@@ -5,7 +5,7 @@ time: the columns of Java that an operator computes, the columns of its results,
 workers get them. Each takes calls into Java, and a function is pickled, too.
 
 Design: compiled branches have one `CompiledParts`, which is active while the DataFrames of a batch are made.
-An operator asks for a part by its place (the operator, and what it is for), and says on what it depends
+An operator asks for a part by its key (the operator, and what it is for), and says on what it depends
 besides the graph: the columns of its input, or the clock. If that has changed, the part is computed again.
 Where no parts are active nothing is kept: a trunk is compiled once.
 
@@ -15,7 +15,7 @@ executors keep it in memory, until it is destroyed.
 Invariants:
 
 1. A part depends on nothing but the graph and what its operator names.
-2. There is at most one part for each place; one that is replaced or released leaves no broadcast.
+2. There is at most one part for each key; one that is replaced or released leaves no broadcast.
 3. After `release` parts are computed again when they are needed.
 
 Called by the modules of operators, and by `batch.spark_branches`, which has one for each compilation.
@@ -38,8 +38,8 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
-from drivetrain.api.accumulators import counting_place
-from drivetrain.spark.session.few_calls import (
+from drivetrain.api.accumulators import current_collector
+from drivetrain.spark.session.dataframe_calls import (
     expression,
     java_columns,
     java_names,
@@ -48,7 +48,7 @@ from drivetrain.spark.session.few_calls import (
 )
 from drivetrain.spark.session.spark_text import quoted
 
-Place: TypeAlias = tuple[str, str]
+PartKey: TypeAlias = tuple[str, str]
 """The operator, and what the part is for."""
 T = TypeVar("T")
 ArrowFunction: TypeAlias = Callable[..., Any]
@@ -61,8 +61,8 @@ class CompiledParts:
     """The parts of one compilation; used by one thread at a time, and released by any."""
 
     def __init__(self) -> None:
-        self._made: dict[Place, tuple[object, Any]] = {}
-        self._large: dict[Place, Broadcast[bytes]] = {}
+        self._made: dict[PartKey, tuple[object, Any]] = {}
+        self._large: dict[PartKey, Broadcast[bytes]] = {}
         self._turn: Final = threading.Lock()
 
     @contextmanager
@@ -74,31 +74,31 @@ class CompiledParts:
         finally:
             _active.reset(token)
 
-    def part(self, place: Place, make: Callable[[], T], of: object) -> T:
-        """The part for a place, which depends on `of`, and on where functions count."""
-        known, depends = self._made.get(place), (of, counting_place())
+    def part(self, key: PartKey, make: Callable[[], T], of: object) -> T:
+        """The part for a key, which depends on `of`, and on where functions count."""
+        known, depends = self._made.get(key), (of, current_collector())
         if known is not None and known[0] == depends:
             part: T = known[1]
             return part
         made = make()
-        self._made[place] = (depends, made)
+        self._made[key] = (depends, made)
         return made
 
-    def sent(self, function: Callable[..., Any], place: Place) -> Callable[..., Any]:
-        """The function for a place, in the form in which it is to be sent to workers: a broadcast if it is
+    def sent(self, function: Callable[..., Any], key: PartKey) -> Callable[..., Any]:
+        """The function for a key, in the form in which it is to be sent to workers: a broadcast if it is
         large, instead of the one before, which no job uses any more."""
         pickled = CloudPickleSerializer().dumps(function)
         if len(pickled) <= large_function_bytes():
             return function
-        return BroadcastFunction(self._broadcast(place, pickled))
+        return BroadcastFunction(self._broadcast(key, pickled))
 
-    def _broadcast(self, place: Place, value: bytes) -> Broadcast[bytes]:
+    def _broadcast(self, key: PartKey, value: bytes) -> Broadcast[bytes]:
         context = SparkContext._active_spark_context
         assert context is not None, "functions are sent only while Spark runs"
         made = context.broadcast(value)
         with self._turn:
-            before = self._large.pop(place, None)
-            self._large[place] = made
+            before = self._large.pop(key, None)
+            self._large[key] = made
         if before is not None:
             _destroy(before)
         return made
@@ -132,10 +132,10 @@ def are_kept() -> bool:
     return _active.get() is not None
 
 
-def part(place: Place, make: Callable[[], T], of: object) -> T:
-    """The part for a place of the active compilation; computed if there is none, or `of` has changed."""
+def part(key: PartKey, make: Callable[[], T], of: object) -> T:
+    """The part for a key of the active compilation; computed if there is none, or `of` has changed."""
     parts = _active.get()
-    return make() if parts is None else parts.part(place, make, of)
+    return make() if parts is None else parts.part(key, make, of)
 
 
 @contextmanager
@@ -148,21 +148,21 @@ def nothing_kept() -> Iterator[None]:
         _active.reset(token)
 
 
-def sent_function(function: Callable[..., Any], place: Place) -> Callable[..., Any]:
-    """The function for the part of a place, in the form in which it is to be sent to workers."""
+def sent_function(function: Callable[..., Any], key: PartKey) -> Callable[..., Any]:
+    """The function for the part of a key, in the form in which it is to be sent to workers."""
     parts = _active.get()
-    return function if parts is None else parts.sent(function, place)
+    return function if parts is None else parts.sent(function, key)
 
 
-def projected(df: DataFrame, place: Place, columns: Callable[[], list[Column]]) -> DataFrame:
+def projected(df: DataFrame, key: PartKey, columns: Callable[[], list[Column]]) -> DataFrame:
     """`df.select(*columns())`, where the columns follow from the graph and the columns of `df`."""
-    made = part(place, lambda: java_columns(columns()), df.schema)
+    made = part(key, lambda: java_columns(columns()), df.schema)
     return ClassicDataFrame(df._jdf.select(made), df.sparkSession)
 
 
-def with_columns(df: DataFrame, place: Place, columns: Callable[[], dict[str, Column]]) -> DataFrame:
+def with_columns(df: DataFrame, key: PartKey, columns: Callable[[], dict[str, Column]]) -> DataFrame:
     """`df.withColumns(columns())`, where the columns follow from the graph and the columns of `df`."""
-    names, made = part(place, lambda: _named(columns()), df.schema)
+    names, made = part(key, lambda: _named(columns()), df.schema)
     return ClassicDataFrame(df._jdf.withColumns(names, made), df.sparkSession)
 
 
@@ -170,9 +170,9 @@ def _named(columns: dict[str, Column]) -> tuple[Any, Any]:
     return java_names(list(columns)), java_columns(list(columns.values()))
 
 
-def with_part_schema(df: DataFrame, place: Place, of: object) -> DataFrame:
+def with_part_schema(df: DataFrame, key: PartKey, of: object) -> DataFrame:
     """`df` with its columns known: they follow from the graph and `of`."""
-    return with_schema(df, part(place, lambda: df.schema, of))
+    return with_schema(df, part(key, lambda: df.schema, of))
 
 
 def mapped(
@@ -182,19 +182,19 @@ def mapped(
     parts = _active.get()
     if parts is None:
         return df.mapInArrow(function, schema)
-    place = (operator, "function")
+    key = (operator, "function")
     depends = (df.schema, schema, of)
-    column = parts.part(place, lambda: _function_column(df, function, schema, place, parts), depends)
+    column = parts.part(key, lambda: _function_column(df, function, schema, key, parts), depends)
     made = ClassicDataFrame(df._jdf.mapInArrow(column._jc, False, None), df.sparkSession)
     return with_schema(made, schema)
 
 
 def _function_column(
-    df: DataFrame, function: ArrowFunction, schema: StructType, place: Place, parts: CompiledParts
+    df: DataFrame, function: ArrowFunction, schema: StructType, key: PartKey, parts: CompiledParts
 ) -> Column:
     """As `mapInArrow` makes it, with columns that belong to no DataFrame."""
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    made: Any = pandas_udf(parts.sent(function, place), returnType=schema, functionType=kind)
+    made: Any = pandas_udf(parts.sent(function, key), returnType=schema, functionType=kind)
     column: Column = made(*[expression(quoted(name)) for name in df.columns])
     return column
 

@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from drivetrain.api.operations import Calls, Function
+from drivetrain.api.operations import AsyncCalls, Function
 from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type, record_fields
 from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.runtime.channel.columns import BAD, BAD_TYPE, PART, TS
 from drivetrain.spark.compile.compiled_parts import mapped, part
 from drivetrain.spark.compile.python_stage import PythonStage, Step, StepKind
 from drivetrain.spark.compile.python_work import MeasuredStage
-from drivetrain.spark.session.few_calls import filtered, parsed_schema, without_columns
+from drivetrain.spark.session.dataframe_calls import filtered, parsed_schema, without_columns
 from drivetrain.spark.session.spark_errors import translated
 
 _COMPATIBLE = [{"bigint", "int", "smallint", "tinyint"}, {"double", "float", "bigint", "int"}]
@@ -65,14 +65,16 @@ class Frame:
         """Whether messages have event timestamps."""
         return TS in self.df.columns
 
-    def then(self, kind: StepKind, function: Function, operator: str, calls: Calls | None = None) -> Frame:
+    def then(
+        self, kind: StepKind, function: Function, operator: str, calls: AsyncCalls | None = None
+    ) -> Frame:
         """This frame with one more Python function to run, asynchronous if there are `calls`; raises
         `OperatorTypeError`."""
         step = part((operator, "step"), lambda: self._step(kind, function, operator, calls), self.df.schema)
         message = self.message if kind == "filter" else message_class(function.type)
         return Frame(self.df, (*self.steps, step), message)
 
-    def _step(self, kind: StepKind, function: Function, operator: str, calls: Calls | None) -> Step:
+    def _step(self, kind: StepKind, function: Function, operator: str, calls: AsyncCalls | None) -> Step:
         wants = _wanted(function.fn)
         record = _record(wants) or (None if _is_column(wants) else self.message)
         names = tuple(parsed_schema(function.type.ddl).names)

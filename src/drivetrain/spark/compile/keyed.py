@@ -47,7 +47,7 @@ from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage
 from drivetrain.spark.compile.surroundings import Expand, StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started
 from drivetrain.spark.compile.windowed import BEFORE, keyed, require_timestamps
-from drivetrain.spark.session.few_calls import filtered
+from drivetrain.spark.session.dataframe_calls import filtered
 
 BUCKETS = 32
 _PER_MS = 1000  # windows are exact in microseconds, as timestamps are

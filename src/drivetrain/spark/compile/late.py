@@ -16,7 +16,7 @@ from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.surroundings import Surroundings
-from drivetrain.spark.session.few_calls import filtered
+from drivetrain.spark.session.dataframe_calls import filtered
 
 BEFORE_ALL_MS = -(2**50)
 """Earlier than every timestamp, even in microseconds: stands for the clock before there is one."""

@@ -26,7 +26,7 @@ from drivetrain.config.nearest import nearest
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile.compiled_parts import are_kept, nothing_kept, part, sent_function
 from drivetrain.spark.compile.python_stage import reporting
-from drivetrain.spark.session.few_calls import expression
+from drivetrain.spark.session.dataframe_calls import expression
 from drivetrain.spark.session.spark_errors import translated
 from drivetrain.spark.session.spark_text import quoted
 

@@ -33,7 +33,7 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.surroundings import Surroundings
-from drivetrain.spark.session.few_calls import filtered, parsed_schema, selected, without_columns
+from drivetrain.spark.session.dataframe_calls import filtered, parsed_schema, selected, without_columns
 from drivetrain.spark.session.spark_errors import embedded
 from drivetrain.spark.session.spark_text import quoted
 

@@ -3,7 +3,7 @@
 The stage takes Arrow batches, turns the columns into messages once, runs every step over the whole
 batch with C-speed loops, and builds Arrow columns once at the end. A message's timestamp is tracked
 by a row index, so filters and flat maps need not touch it. Each function gets the same input as
-if it were alone (see `held_messages`).
+if it were alone (see `batch_messages`).
 
 When a function raises, the length of the list of results is the position of the message that caused it, so no
 function runs twice. Under `fail` the error leaves Spark as an
@@ -27,14 +27,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from drivetrain.api.operations import Calls
+from drivetrain.api.operations import AsyncCalls
 from drivetrain.api.types import MessageType
 from drivetrain.config.references import scrub
 from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.columns import BAD, PART, TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text
 from drivetrain.spark.compile.async_calls import FailedCall, call_all
-from drivetrain.spark.compile.held_messages import Held
+from drivetrain.spark.compile.batch_messages import BatchMessages
 from drivetrain.spark.session.spark_errors import EmbeddedError, embedded
 
 _BAD_ARROW = pa.struct(
@@ -59,7 +59,7 @@ class Step:
     dead_letter: bool = False
     wants: builtins.type | None = None
     columns: tuple[str, ...] = ()
-    calls: Calls | None = None
+    calls: AsyncCalls | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class PythonStage:
 
     def _run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._letters, self._bad_rows = [], []
-        held, needs_rows = Held(batch, self.columns), self._needs_rows
+        held, needs_rows = BatchMessages(batch, self.columns), self._needs_rows
         for step in self.steps:
             if step.kind == "flat_map":
                 self._flat_map(step, held, needs_rows=needs_rows)
@@ -128,7 +128,7 @@ class PythonStage:
         arrays += [_taken(batch, name, kept) for name in self._carried]
         return self._with_letters(batch, arrays, held.count)
 
-    def _one_for_one(self, step: Step, held: Held, *, needs_rows: bool) -> None:
+    def _one_for_one(self, step: Step, held: BatchMessages, *, needs_rows: bool) -> None:
         results, failed = self._results(step, held.as_wanted(step.wants))
         if failed:
             alive = [True] * held.count
@@ -165,7 +165,9 @@ class PythonStage:
                 self._fail(step, messages[at], StopIteration("raised by the function"))
                 failed.append(at)
 
-    def _async_results(self, step: Step, calls: Calls, messages: list[Any]) -> tuple[list[Any], list[int]]:
+    def _async_results(
+        self, step: Step, calls: AsyncCalls, messages: list[Any]
+    ) -> tuple[list[Any], list[int]]:
         outcomes = call_all(step.fn, messages, calls, stops=not step.dead_letter)
         results: list[Any] = []
         failed: list[int] = []
@@ -177,7 +179,7 @@ class PythonStage:
                 results.append(outcome)
         return results, failed
 
-    def _flat_map(self, step: Step, held: Held, *, needs_rows: bool) -> None:
+    def _flat_map(self, step: Step, held: BatchMessages, *, needs_rows: bool) -> None:
         messages = held.as_wanted(step.wants)
         if needs_rows:
             made, rows = self._made_with_rows(step, messages, held.all_rows())

@@ -46,7 +46,7 @@ from drivetrain.spark.compile.lowering import (
 )
 from drivetrain.spark.compile.surroundings import Surroundings
 from drivetrain.spark.connector.source import BAD_COLUMN
-from drivetrain.spark.session.few_calls import expression, filtered, selected, without_columns
+from drivetrain.spark.session.dataframe_calls import expression, filtered, selected, without_columns
 from drivetrain.spark.session.spark_text import quoted
 
 _LOWERED = "a Python function that Spark's transpiler turns into expressions"

@@ -34,7 +34,7 @@ from drivetrain.spark.compile.named_outputs import ResultColumns, refusal
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import Surroundings
-from drivetrain.spark.session.few_calls import expression, without_columns
+from drivetrain.spark.session.dataframe_calls import expression, without_columns
 
 TO = "__to"
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}

@@ -159,7 +159,7 @@ class OpenedSource(ABC):
         """How many messages were gone before they were read, if the user accepts that."""
         return 0
 
-    def start_again(self, from_ms: int, end: str) -> str | None:
+    def history_start(self, from_ms: int, end: str) -> str | None:
         """Spark's offset before every message that may be at or after `from_ms`; None: before all messages.
 
         It is not after `end`. Raises `UserError` when some of them are gone, or the source cannot be read
@@ -172,7 +172,7 @@ class OpenedSource(ABC):
             remedy="leave --history out: the new fragment then begins with the next message",
         )
 
-    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+    def history_part(self, start: str | None, end: str, fraction: float) -> str:
         """The end offset of a part that begins at `start`: at most a `fraction` of a batch, up to `end`."""
         return end
 

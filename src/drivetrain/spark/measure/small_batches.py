@@ -37,7 +37,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 from drivetrain.runtime.state.state_partitions import SHUFFLE_PARTITIONS
 from drivetrain.spark.measure.batch_times import computing
-from drivetrain.spark.session.few_calls import (
+from drivetrain.spark.session.dataframe_calls import (
     answer,
     expression,
     filtered,
@@ -94,7 +94,7 @@ class SmallBatches:
             return None
         return small_table(df)
 
-    def wrote(self, size_bytes: int) -> None:
+    def record_output(self, size_bytes: int) -> None:
         """Record the size of a batch, however it was written."""
         self._ratio = size_bytes / self._input()
 

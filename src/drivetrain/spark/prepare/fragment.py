@@ -43,7 +43,7 @@ from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_obs
 from drivetrain.spark.prepare.source_store import Retention
 from drivetrain.spark.prepare.stored_sources import StoredInput, StoreStart, open_stored
 from drivetrain.spark.prepare.trunk import CLOCK, Trunk, newest_name, tells_only_at_end
-from drivetrain.spark.session.few_calls import filtered, without_columns
+from drivetrain.spark.session.dataframe_calls import filtered, without_columns
 from drivetrain.spark.session.spark_errors import refusals_named
 from drivetrain.spark.state.state_description import note_operator
 from drivetrain.spark.state.state_migration import require_migratable

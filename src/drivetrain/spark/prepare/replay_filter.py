@@ -25,7 +25,7 @@ from drivetrain.api.graph import Graph
 from drivetrain.core.replay.replay import Life, Replay, ReplayError, replay_of
 from drivetrain.runtime.channel.columns import BAD, PUNCT, TS
 from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.session.few_calls import filtered, observing
+from drivetrain.spark.session.dataframe_calls import filtered, observing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

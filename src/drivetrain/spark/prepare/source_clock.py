@@ -28,7 +28,7 @@ from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.columns import PART, TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.connector.newest import Newest
-from drivetrain.spark.session.few_calls import observing, without_columns
+from drivetrain.spark.session.dataframe_calls import observing, without_columns
 
 if TYPE_CHECKING:
     from drivetrain.spark.connector.source import OpenedSource

@@ -71,14 +71,14 @@ class StoredSource(OpenedSource):
         finished = finished or (self._ingest.finished and known["entry"] >= self._store.length())
         return Position(self._ingest.stored, self._ingest.stored if finished else None, finished)
 
-    def start_again(self, from_ms: int, end: str) -> str | None:
+    def history_start(self, from_ms: int, end: str) -> str | None:
         """The offset before the first entry that can have a message of that time; raises `ReplayError` if
         it is gone."""
         store = ChannelStore(self._store.uri)  # listed again: it has been trimmed meanwhile
         first = first_entry(store, from_ms, self._column, store.uri)
         return self._before(store, min(first, json.loads(end)["entry"]))
 
-    def part_again(self, start: str | None, end: str, fraction: float) -> str:
+    def history_part(self, start: str | None, end: str, fraction: float) -> str:
         """The end offset of a part: some of the entries after `start`."""
         store, last = ChannelStore(self._store.uri), json.loads(end)["entry"]
         number = json.loads(start)["entry"] if start else store.start()

@@ -152,7 +152,7 @@ class FragmentDriver:
         self.queries_before += 1
         self.start()
 
-    def start_again(self, successor: Callable[[FragmentQuery], FragmentQuery]) -> None:
+    def replace_query(self, successor: Callable[[FragmentQuery], FragmentQuery]) -> None:
         """Stop the query, and start its successor, which `successor` makes from it."""
         self.query.stop()
         self.query.state = FragmentState.RESTARTING

@@ -175,7 +175,7 @@ class HistoryReader:
     def _starts(self, end: list[str | None]) -> list[str | None]:
         inputs = zip(self._trunk.inputs, end, strict=False)
         return [
-            None if id is None or to is None else self._trunk.sources[id].start_again(self._from_ms, to)
+            None if id is None or to is None else self._trunk.sources[id].history_start(self._from_ms, to)
             for id, to in inputs
         ]
 
@@ -186,8 +186,8 @@ class HistoryReader:
                 found.append(to)
             else:
                 source = self._trunk.sources[id]
-                begin = source.start_again(self._from_ms, to) if start is None else start
-                found.append(source.part_again(begin, to, self._pace.fraction))
+                begin = source.history_start(self._from_ms, to) if start is None else start
+                found.append(source.history_part(begin, to, self._pace.fraction))
         return found
 
     # -- one part --------------------------------------------------------------------------------------

@@ -261,7 +261,7 @@ class LiveChanges:
             return False
         if driver.fragment not in self._drivers:
             return True  # it was new with the version, and has left
-        driver.start_again(lambda query: self._execution.fragment(query.fragment.id, counts=query.counts))
+        driver.replace_query(lambda query: self._execution.fragment(query.fragment.id, counts=query.counts))
         self._switch_fragments()
         return True
 

@@ -32,7 +32,7 @@ _AS_RETURNED: Final = object()
 """The form of results that name their columns by position only."""
 
 
-class Held:
+class BatchMessages:
     """The messages of one batch; `rows` is None while message i comes from row i, or rows are not needed."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
