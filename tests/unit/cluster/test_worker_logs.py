@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from drivetrain.cluster.worker import worker_logs
 from drivetrain.cluster.worker.worker_logs import WorkerLogs, is_plain_name
 
 
@@ -72,6 +73,26 @@ def test_reading_while_another_thread_writes_and_rotates_never_fails(tmp_path: P
         logs.processes("app")
     thread.join()
     assert logs.read("app", "p", None, 1_000).next_offset == 3_000 * len(line)
+
+
+@pytest.mark.parametrize("deleted", [1, 2, 3])
+@pytest.mark.parametrize("offset", [0, 25, None])
+def test_files_that_are_deleted_while_the_log_is_read_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: int, offset: int | None
+) -> None:
+    logs = WorkerLogs(tmp_path, size_bytes=10, count=3)
+    writer = logs.writer("app", "p")
+    for tens in range(3):
+        writer.write(bytes(range(tens * 10, tens * 10 + 10)))
+    listed = worker_logs._files(tmp_path / "app", "p")
+    for _, path in listed[:deleted]:
+        path.unlink()
+    monkeypatch.setattr(worker_logs, "_files", lambda *_: listed)
+    for most in (7, 100):
+        piece = logs.read("app", "p", offset, most)
+        assert piece.offset >= min(deleted, 2) * 10
+        assert piece.data == bytes(range(piece.offset, piece.next_offset))
+        assert piece.data or deleted == 3
 
 
 def test_a_full_disk_drops_output_and_raises_nothing(tmp_path: Path) -> None:

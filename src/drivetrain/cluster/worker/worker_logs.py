@@ -18,6 +18,7 @@ Called by the launcher: `LogWriter` in the thread that reads a process's output,
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -30,7 +31,6 @@ from drivetrain.private_files import make_private_directory, private
 log: Final = logging.getLogger("drivetrain.worker")
 
 _FILE: Final = re.compile(r"(?P<process>[A-Za-z0-9][A-Za-z0-9_.-]*)\.(?P<offset>[0-9]{12,})\.log")
-_ATTEMPTS: Final = 20
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
@@ -128,26 +128,19 @@ class WorkerLogs:
 
     def read(self, app_id: str, process: str, offset: int | None, max_bytes: int) -> LogPiece:
         """Read at most `max_bytes` at `offset`, None meaning the end; raises OSError."""
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._read(app_id, process, offset, max_bytes)
-            except FileNotFoundError:
-                continue  # it was deleted meanwhile: the log begins later now
-        return self._read(app_id, process, offset, max_bytes)
-
-    def _read(self, app_id: str, process: str, offset: int | None, max_bytes: int) -> LogPiece:
         files = _files(self._directory / app_id, process)
-        end = _end(self._directory / app_id, process)
-        begin = files[0][0] if files else 0
+        begin, end = files[0][0] if files else 0, _end_of(files)
         position = max(end - max_bytes, 0) if offset is None else offset
-        position = min(max(position, begin), end)
+        if not files or files[-1][1].exists():  # otherwise the end is further than is known here
+            position = min(position, end)
+        position = max(position, begin)
         data = b""
         for start, path in files:
-            where = position + len(data)
-            if where < start or len(data) >= max_bytes:
-                continue
-            with path.open("rb") as file:
-                file.seek(where - start)
+            if len(data) >= max_bytes or (data and position + len(data) < start):
+                break
+            position = max(position, start - len(data))  # what was before it may have been deleted meanwhile
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                file.seek(position + len(data) - start)
                 data += file.read(max_bytes - len(data))
         return LogPiece(data, position)
 
@@ -187,5 +180,15 @@ def _files(folder: Path, process: str) -> list[tuple[int, Path]]:
 
 
 def _end(folder: Path, process: str) -> int:
-    files = _files(folder, process)
-    return files[-1][0] + files[-1][1].stat().st_size if files else 0
+    return _end_of(_files(folder, process))
+
+
+def _end_of(files: list[tuple[int, Path]]) -> int:
+    """The position after the last of these files; its beginning if it was deleted meanwhile."""
+    if not files:
+        return 0
+    start, path = files[-1]
+    try:
+        return start + path.stat().st_size
+    except FileNotFoundError:
+        return start
