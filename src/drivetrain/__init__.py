@@ -99,7 +99,7 @@ def _preview(*given: Any, **options: Any) -> Any:
 
 
 def _draw(shown: Any) -> str:
-    from drivetrain.cli.picture import draw
+    from drivetrain.cli.views.picture import draw
 
     return draw(plan(shown) if isinstance(shown, Application) else shown)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome
 
-from drivetrain.cli.picture import draw
+from drivetrain.cli.views.picture import draw
 from drivetrain.core.plan.plan import Plan
 from example_plans import PLANS
 

@@ -32,43 +32,27 @@ import typer
 from typer.core import TyperGroup
 
 import drivetrain
-from drivetrain.cli import (
+from drivetrain.cli import savepoint, settings
+from drivetrain.cli.changes import attach, remove, replace, rollback, scale, unsubscribe, update, versions
+from drivetrain.cli.checks import doctor, warm_up
+from drivetrain.cli.clusters import (
     apps,
-    attach,
     cluster_commands,
-    compact,
-    console,
-    console_access,
-    dead_letters,
-    doctor,
-    explain,
-    init,
     key,
     kill,
-    late_messages,
     local,
     logs,
-    plan,
-    remove,
-    replace,
     replay,
     restart,
-    rollback,
-    run,
-    savepoint,
-    scale,
-    settings,
-    show,
-    state,
     submit,
-    unsubscribe,
-    update,
-    versions,
     wait,
-    warm_up,
 )
+from drivetrain.cli.consoles import console, console_access
 from drivetrain.cli.failure import show_bug, show_error
-from drivetrain.cli.stop import EXIT_INTERRUPTED
+from drivetrain.cli.inspection import dead_letters, explain, late_messages, plan, show, state
+from drivetrain.cli.projects import init
+from drivetrain.cli.running import compact, run
+from drivetrain.cli.running.stop import EXIT_INTERRUPTED
 from drivetrain.durable import disk_full, is_full
 from drivetrain.errors import DrivetrainError, InternalError
 from drivetrain.terminal import print_line

@@ -8,7 +8,7 @@ resolved. The JSON one escapes everything that is not ASCII, so that no text bre
 
 Invariant: an entry in JSON is one line, whatever its message contains.
 
-Called by `cli.cluster_commands`, `cli.console`, by application masters and by executors.
+Called by `cli.clusters.cluster_commands`, `cli.consoles.console`, by application masters and by executors.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Design: `drivetrain local` listens at a control socket in the directory of the c
 may use, and tells its console the directory. It answers at once; the cluster shows when a worker is
 registered, or gone.
 
-Called by `console.server`, `console.handlers.local_workers`, and `cli.local_control`, which answers.
+Called by `console.server`, `console.handlers.local_workers`, and `cli.clusters.local_control`, which answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The packages that only the console needs: those of the extra `drivetrain[console]`.
 
-Called by `cli.console`, before anything of the console is imported.
+Called by `cli.consoles.console`, before anything of the console is imported.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Problem: states are Python objects of users' classes, in files that only Spark can read. Neither may be in the
 console.
 
-Design: a process for each request (`cli.state_process`), one at a time: it starts a small Spark. Once there
-are `MOST_WAITING` requests, with the one that runs, further ones are refused.
+Design: a process for each request (`cli.inspection.state_process`), one at a time: it starts a small Spark.
+Once there are `MOST_WAITING` requests, with the one that runs, further ones are refused.
 
 Called by `console.handlers.states` and `console.services`.
 """
@@ -22,7 +22,7 @@ from drivetrain.console.planning.requests import Outcome, ReadStates
 from drivetrain.console.problems import RequestError
 from drivetrain.errors import InternalError, UserError
 
-PROGRAM: Final = "drivetrain.cli.state_process"
+PROGRAM: Final = "drivetrain.cli.inspection.state_process"
 MOST_WAITING: Final = 4
 _OF_JAVA: Final = ("JAVA_HOME", "JDK_JAVA_OPTIONS", "SPARK_HOME", "SPARK_LOCAL_IP")
 

@@ -13,7 +13,7 @@ Invariants:
    that were dropped meanwhile.
 2. One batch of each fragment, and one page, are in memory at a time.
 
-Called by `cli.dead_letters`, `spark.batch.read_dead_letters`, `testing.scripted_run` and
+Called by `cli.inspection.dead_letters`, `spark.batch.read_dead_letters`, `testing.scripted_run` and
 `console.handlers.dead_letters`.
 """
 

@@ -12,8 +12,8 @@ Invariants:
 1. A file has at most the configured number of samples, and at most `LONGEST` characters of each message.
 2. The number of a sample is larger than those of all earlier ones of its fragment.
 
-Called by `spark.repair.late_sampler`, which writes; `cli.late_messages` and `console.handlers.late_messages`
-read.
+Called by `spark.repair.late_sampler`, which writes; `cli.inspection.late_messages` and
+`console.handlers.late_messages` read.
 """
 
 from __future__ import annotations

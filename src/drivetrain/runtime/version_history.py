@@ -1,6 +1,6 @@
 """The versions of an application's graph, each with what changed and its outcome.
 
-Called by `cli.versions` and `console.handlers.versions`.
+Called by `cli.changes.versions` and `console.handlers.versions`.
 """
 
 from __future__ import annotations

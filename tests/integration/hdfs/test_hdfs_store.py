@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from drivetrain.cli.finding import Verdict
-from drivetrain.cli.object_store_checks import check_place
+from drivetrain.cli.checks.finding import Verdict
+from drivetrain.cli.checks.object_store_checks import check_place
 from drivetrain.config import Config
 from drivetrain.errors import MissingDependencyError, UnavailableError, UserError
 from drivetrain.runtime.file_locations import locate

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from drivetrain.cli.finding import Verdict
-from drivetrain.cli.object_store_checks import check_place
+from drivetrain.cli.checks.finding import Verdict
+from drivetrain.cli.checks.object_store_checks import check_place
 from drivetrain.config import Config
 from drivetrain.runtime.objects.obstore_store import ObstoreStore
 from object_store import S3Server

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from drivetrain.cli.init import make_project
+from drivetrain.cli.projects.init import make_project
 from drivetrain.testing.pytest_plugin import drivetrain_config, start_run
 
 __all__ = ["drivetrain_config", "start_run"]

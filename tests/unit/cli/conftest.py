@@ -12,8 +12,8 @@ import pytest
 from fake_engine import FakeEngine
 from typer.testing import CliRunner, Result
 
-from drivetrain.cli import run
 from drivetrain.cli.main import app
+from drivetrain.cli.running import run
 
 APPLICATION = """
 from drivetrain.api import Application, sinks, sources

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 
-from drivetrain.cli.channel_view import WIDE, attention, channels_of, show_delay
 from drivetrain.cli.json_output import as_data
+from drivetrain.cli.views.channel_view import WIDE, attention, channels_of, show_delay
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.figures import show_size
 from drivetrain.core.job.run_progress import FragmentProgressed, RunOutcome

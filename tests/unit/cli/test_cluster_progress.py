@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from scripted_cluster import world
 
-from drivetrain.cli.cluster_progress import StatusEvents, fragment_state, result_of
+from drivetrain.cli.clusters.cluster_progress import StatusEvents, fragment_state, result_of
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobState, OutputView
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.core.job.run_progress import (

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from drivetrain.cli.compact import lines_of
 from drivetrain.cli.main import app
+from drivetrain.cli.running.compact import lines_of
 from drivetrain.connectors.tables.compaction import Compaction
 
 

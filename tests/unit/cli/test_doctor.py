@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.cli import doctor, machine, software
-from drivetrain.cli.finding import Finding, Verdict
+from drivetrain.cli.checks import doctor, machine, software
+from drivetrain.cli.checks.finding import Finding, Verdict
 
 GIB = 2**30
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from scripted_cluster import world
 
-from drivetrain.cli.explain import show_findings
+from drivetrain.cli.inspection.explain import show_findings
 from drivetrain.cluster.client.cluster_situation import situation_of
 from drivetrain.cluster.messages.applications import ApplicationState, MasterView, WorkerView
 from drivetrain.cluster.messages.following import FragmentView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from drivetrain.cli.figures_view import WIDE, figures_of
+from drivetrain.cli.views.figures_view import WIDE, figures_of
 from drivetrain.cluster.messages.following import FragmentView
 from drivetrain.core.job.fragment_figures import Counters, FragmentFigures, LastBatch, Phases
 from drivetrain.terminal import Console

@@ -17,29 +17,18 @@ import pytest
 from rich.cells import cell_len
 from scripted_cluster import world
 
+from drivetrain import cli
 from drivetrain.api.graph import Graph
-from drivetrain.cli import (
-    apps,
-    comparison,
-    console_access,
-    console_queries,
-    dead_letters,
-    doctor,
-    explain,
-    failure,
-    late_messages,
-    logs,
-    plan,
-    run_summary,
-    settings,
-    show,
-    state,
-    version_difference,
-    versions,
-)
-from drivetrain.cli.channel_view import channels_of
-from drivetrain.cli.finding import Finding, Verdict
-from drivetrain.cli.run_view import LineView, LiveView
+from drivetrain.cli import failure, settings
+from drivetrain.cli.changes import comparison, version_difference, versions
+from drivetrain.cli.checks import doctor
+from drivetrain.cli.checks.finding import Finding, Verdict
+from drivetrain.cli.clusters import apps, logs
+from drivetrain.cli.consoles import console_access
+from drivetrain.cli.inspection import console_queries, dead_letters, explain, late_messages, plan, show, state
+from drivetrain.cli.views import run_summary
+from drivetrain.cli.views.channel_view import channels_of
+from drivetrain.cli.views.run_view import LineView, LiveView
 from drivetrain.cluster.client import Piece
 from drivetrain.cluster.client.cluster_situation import situation_of
 from drivetrain.cluster.messages.applications import ApplicationState, ApplicationSummary, WorkerView
@@ -382,8 +371,8 @@ LINES: list[Callable[[str, Console], None]] = [
 
 def test_every_module_that_makes_a_table_is_looked_at() -> None:
     source = Path(__file__).read_text()
-    folder = Path(apps.__file__).parent
-    made = {file.stem for file in folder.glob("*.py") if re.search(r"\bTable\(", file.read_text())}
+    folder = Path(cli.__file__).parent
+    made = {file.stem for file in folder.rglob("*.py") if re.search(r"\bTable\(", file.read_text())}
     looked_at = {name for name in made if re.search(rf"\b{name}\.|\.{name} import", source)}
     assert made - looked_at == ELSEWHERE
 

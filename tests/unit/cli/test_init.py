@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from drivetrain.cli.init import make_project
 from drivetrain.cli.main import app as command_line
+from drivetrain.cli.projects.init import make_project
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.core.plan.planner import plan

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from drivetrain.cli import local, local_cluster
-from drivetrain.cli.local_cluster import HOST, ClusterMember, LocalCluster
+from drivetrain.cli.clusters import local, local_cluster
+from drivetrain.cli.clusters.local_cluster import HOST, ClusterMember, LocalCluster
 from drivetrain.config import Config
 from drivetrain.console.addresses import ConsoleAddress
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from drivetrain.cli import local_cluster
-from drivetrain.cli.local_cluster import LocalCluster
+from drivetrain.cli.clusters import local_cluster
+from drivetrain.cli.clusters.local_cluster import LocalCluster
 
 
 def test_a_file_that_cannot_be_replaced_keeps_its_content(

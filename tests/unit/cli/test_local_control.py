@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 
-from drivetrain.cli.local_cluster import LocalCluster
-from drivetrain.cli.local_control import MOST_WORKERS, LocalControl
+from drivetrain.cli.clusters.local_cluster import LocalCluster
+from drivetrain.cli.clusters.local_control import MOST_WORKERS, LocalControl
 from drivetrain.console.local_workers import LocalWorkers
 from drivetrain.console.problems import RequestError
 from drivetrain.errors import UnavailableError

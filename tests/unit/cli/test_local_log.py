@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from drivetrain.cli.local_log import RotatedLog, follow_output
+from drivetrain.cli.clusters.local_log import RotatedLog, follow_output
 
 
 def sizes(path: Path) -> dict[str, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain.cli.arguments import load_config
-from drivetrain.cli.local_secret import make_secret, needs_secret, require_secret
+from drivetrain.cli.clusters.local_secret import make_secret, needs_secret, require_secret
 from drivetrain.cluster.access.secret_files import secrets_of
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from drivetrain.cli.picture import draw
+from drivetrain.cli.views.picture import draw
 from drivetrain.core.picture.graph_shape import shape_of
 from drivetrain.core.picture.lettering import fitted, text_width, wrapped
 from drivetrain.core.picture.scene import Scene, place

@@ -187,7 +187,7 @@ import os, sys, time
 sys.path.insert(0, {tests!r})
 from fake_engine import RESULT, FakeEngine
 from dataclasses import replace
-from drivetrain.cli import run
+from drivetrain.cli.running import run
 from drivetrain.cli.main import main
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import InputError
@@ -322,7 +322,7 @@ def test_what_is_watched_is_given_the_words_of_the_command(
         given.extend(words)
         return 130
 
-    monkeypatch.setattr("drivetrain.cli.run.watch_application", watching)
+    monkeypatch.setattr("drivetrain.cli.running.run.watch_application", watching)
     result = command("run", "count.py", "--watch", "--fresh", "--set", "input=/there", "--state-dir", "kept")
     assert result.exit_code == 130
     file, _, plan, first = given

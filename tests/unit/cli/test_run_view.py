@@ -8,7 +8,7 @@ import io
 import msgspec
 import pytest
 
-from drivetrain.cli.run_view import LineView, LiveView, findings_of
+from drivetrain.cli.views.run_view import LineView, LiveView, findings_of
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Action, Phase
 from drivetrain.core.figures import show_clock, show_count, show_rate, show_share, show_span

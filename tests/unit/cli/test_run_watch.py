@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.cli import watch
-from drivetrain.cli.watch import (
+from drivetrain.cli.running import watch
+from drivetrain.cli.running.watch import (
     RunProcess,
     SignalForwarding,
     Watch,

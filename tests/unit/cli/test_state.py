@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from drivetrain.cli.state import as_data, of_key, readings, show
+from drivetrain.cli.inspection.state import as_data, of_key, readings, show
 from drivetrain.config import Config
 from drivetrain.errors import UserError
 from drivetrain.runtime.durable_file import DurableFile

@@ -11,7 +11,7 @@ import pytest
 from console_in_thread import ConsoleInThread, scripted
 
 from drivetrain.actor import ActorRef
-from drivetrain.cli.application_report import look_at
+from drivetrain.cli.inspection.application_report import look_at
 from drivetrain.cluster.client.blocking_client import BlockingClient
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, HistoryReport, JobState

@@ -16,8 +16,8 @@ import typer.main
 from markdown_pages import ROOT, Block, all_pages, anchors, blocks, links, pages, prose
 
 from drivetrain import Application
+from drivetrain.cli.inspection.plan import plan_command
 from drivetrain.cli.main import app as command_line
-from drivetrain.cli.plan import plan_command
 from drivetrain.config.catalog import ALL_KEYS
 from drivetrain.core.plan.planner import plan
 

@@ -11,8 +11,8 @@ import pytest
 
 from connector_package import Install, guide_connector, installing
 from drivetrain import sinks, sources
-from drivetrain.cli.finding import Verdict
-from drivetrain.cli.software import check_connectors
+from drivetrain.cli.checks.finding import Verdict
+from drivetrain.cli.checks.software import check_connectors
 from drivetrain.connectors.registry import BUILT_IN, ConnectorError, connector_of
 from drivetrain.spark.connector.installed import installed_connectors
 

@@ -20,8 +20,8 @@ PROGRAMS = {
     "drivetrain.spark.session.fork_client",
     "drivetrain.spark.session.fork_server",
     "drivetrain.cluster.worker.orphans",
-    "drivetrain.cli.state_process",
-    "drivetrain.cli.change_process",
+    "drivetrain.cli.inspection.state_process",
+    "drivetrain.cli.changes.change_process",
     "drivetrain.console.planning.program",
 }
 """Modules that are run, not imported."""

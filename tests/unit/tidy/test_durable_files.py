@@ -15,7 +15,7 @@ from source_tree import modules
 ROOMS = {"drivetrain.durable", "drivetrain.file_lock"}
 
 REASONS = {
-    "drivetrain.cli.init": "a new project, which the same command makes again",
+    "drivetrain.cli.projects.init": "a new project, which the same command makes again",
     "drivetrain.code.archive": "unpacked code: after a restart it is fetched again",
     "drivetrain.code.cache": "a directory gets another name before it is deleted",
     "drivetrain.console.access.audit": "an append-only log moves to its second file",

@@ -13,7 +13,7 @@ from source_tree import PACKAGE, PROGRAMS, ROOT, Module, imports, modules
 
 from drivetrain.config import ALL_KEYS
 
-SEPARATE = PROGRAMS | {"drivetrain.cli.warm_up", "drivetrain.cluster.master.workers.scheduler"}
+SEPARATE = PROGRAMS | {"drivetrain.cli.checks.warm_up", "drivetrain.cluster.master.workers.scheduler"}
 """Modules whose callers start them as programs, load them by name, or send them messages."""
 
 # From the names of files: every process of a run collects the tests, and one parses the package.

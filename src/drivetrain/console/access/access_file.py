@@ -10,7 +10,7 @@ Invariants:
 1. Names are unique among users and among tokens.
 2. A change that was confirmed survives a crash completely.
 
-Called by `console.access.access` and `cli.console_access`.
+Called by `console.access.access` and `cli.consoles.console_access`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The change of an application to the graph of an uploaded file, as data and in words.
 
 Called by `console.planning.program`, `console.embedded.run_changes`, `console.handlers.changes`,
-`console.handlers.cluster_changes` and `cli.change_process`.
+`console.handlers.cluster_changes` and `cli.changes.change_process`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ MOST_PLANS: Final = 200
 FETCH_MS: Final = 20_000
 KEPT_S: Final = 600.0
 PROGRAM: Final = "drivetrain.console.planning.program"
-CHANGE_PROGRAM: Final = "drivetrain.cli.change_process"
+CHANGE_PROGRAM: Final = "drivetrain.cli.changes.change_process"
 
 _USER: Final = "console"
 

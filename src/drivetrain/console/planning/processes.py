@@ -13,7 +13,7 @@ Invariants:
 2. Nothing of the environment reaches a process but `PASSED_ON` and what the caller names.
 
 Called by `console.planning.planning` and `console.state_reading`, which start processes, and by
-`console.planning.program` and `cli.state_process`, which are such processes.
+`console.planning.program` and `cli.inspection.state_process`, which are such processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The requests of the console to a planning process, and their outcomes: JSON files in a directory that both
 use.
 
-Called by `console.planning.planning` and `console.planning.program`, `cli.state_process` and
-`cli.change_process`.
+Called by `console.planning.planning` and `console.planning.program`, `cli.inspection.state_process` and
+`cli.changes.change_process`.
 """
 
 from __future__ import annotations

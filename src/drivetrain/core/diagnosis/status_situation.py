@@ -1,7 +1,7 @@
 """Builds the input of a diagnosis from the status of an application, wherever it runs.
 
-Called by `cluster.client.cluster_situation`, which knows the cluster around it, and by `cli.run_view` for a
-run that is shown while it runs.
+Called by `cluster.client.cluster_situation`, which knows the cluster around it, and by
+`cli.views.run_view` for a run that is shown while it runs.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Invariants:
 1. Fragments stand in the order of `RunStarted`; one that was not announced comes last.
 2. The share of input that is done never decreases.
 
-Called by `cli.run_view`, and by `spark.run.run_reporter` for notebooks.
+Called by `cli.views.run_view`, and by `spark.run.run_reporter` for notebooks.
 """
 
 from __future__ import annotations

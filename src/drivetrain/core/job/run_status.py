@@ -4,7 +4,7 @@ Why: pages, commands and diagnoses handle one kind of status, `core.job.job_stat
 runs. In one process no event can be missed, so the state of the run has everything that is known of its
 fragments.
 
-Called by `cli.run_view` and `spark.run.run_reporter`.
+Called by `cli.views.run_view` and `spark.run.run_reporter`.
 """
 
 from __future__ import annotations

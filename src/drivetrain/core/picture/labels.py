@@ -3,7 +3,7 @@
 Design: sizes come from the text alone, without a font, so that `drivetrain plan --picture` and the console
 place the boxes of one plan at the same coordinates, on any machine.
 
-Called by `cli.picture.drawing`, `core.picture.placed_graph` and `core.picture.compared_graph`.
+Called by `cli.views.picture.drawing`, `core.picture.placed_graph` and `core.picture.compared_graph`.
 """
 
 from __future__ import annotations

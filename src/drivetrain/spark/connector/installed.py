@@ -3,7 +3,7 @@
 Works without Spark, although the packages may need it. A package that cannot be loaded must not affect
 applications that do not use it, so failures are kept as text.
 
-Called by `connectors.registry` and `cli.software`.
+Called by `connectors.registry` and `cli.checks.software`.
 """
 
 from __future__ import annotations

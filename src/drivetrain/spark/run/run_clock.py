@@ -16,7 +16,7 @@ Invariants:
 1. The clock of `clock_ms` and `wait_clock` is on disk.
 2. One clock is written at a time.
 
-Called by `embedded`; `running` lets programs wait.
+Called by `embedded`; `running_application` lets programs wait.
 """
 
 from __future__ import annotations

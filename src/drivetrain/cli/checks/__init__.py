@@ -1,0 +1,1 @@
+"""Commands that examine this machine and prepare it: `doctor` and `warm-up`."""

@@ -1,0 +1,1 @@
+"""Commands for the console: to serve it, and to manage its users."""

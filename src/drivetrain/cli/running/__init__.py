@@ -1,0 +1,1 @@
+"""Commands that run an application in this process, and what they show of it."""

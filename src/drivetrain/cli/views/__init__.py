@@ -1,0 +1,1 @@
+"""How commands show channels, checkpoints, figures, a run and a graph."""
