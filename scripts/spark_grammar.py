@@ -3,8 +3,8 @@
 SQL text in an application is checked while it is built, so the grammar must be there without Java.
 PySpark's jar has it: ANTLR keeps a grammar as a network of states, serialized in constants of the parser
 and the lexer that it generates. This program reads the constants from the class files and writes one small
-automaton for each rule that an expression can reach to `api/sql/expression_grammar.json`. A test compares
-the file with the installed PySpark.
+automaton for each rule that an expression can reach to `api/expressions/sql/expression_grammar.json`. A
+test compares the file with the installed PySpark.
 
 Source: the serialized form of ANTLR 4.10 and later (`org.antlr.v4.runtime.atn.ATNDeserializer`).
 """
@@ -22,7 +22,15 @@ from typing import Any, TypeAlias
 
 import pyspark
 
-GRAMMAR = Path(__file__).parents[1] / "src" / "drivetrain" / "api" / "sql" / "expression_grammar.json"
+GRAMMAR = (
+    Path(__file__).parents[1]
+    / "src"
+    / "drivetrain"
+    / "api"
+    / "expressions"
+    / "sql"
+    / "expression_grammar.json"
+)
 CLASSES = "org/apache/spark/sql/catalyst/parser/"
 START = "singleExpression"
 NAME_RULES = ("nonReserved", "ansiNonReserved", "strictNonReserved")
@@ -248,7 +256,7 @@ def first_tokens(rules: dict[int, Automaton]) -> tuple[dict[int, set[int]], set[
 
 
 def grammar() -> dict[str, Any]:
-    """What the file has: see `drivetrain.api.sql.grammar`."""
+    """What the file has: see `drivetrain.api.expressions.sql.grammar`."""
     with zipfile.ZipFile(next((Path(pyspark.__file__).parent / "jars").glob("spark-sql-api_*.jar"))) as jar:
         parser, lexer = (
             class_constants(jar.read(f"{CLASSES}SqlBase{part}.class")) for part in ("Parser", "Lexer")

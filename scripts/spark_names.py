@@ -1,8 +1,9 @@
 """Write down which functions and column methods the installed PySpark has: `make lock` runs this.
 
 Building an application needs no Spark, but a misspelt function should fail where it is written. So the names
-and signatures are generated from PySpark into `api/spark_names.py` (looked up at run time) and
-`api/spark_functions.pyi` (for editors and type checkers). A test compares them with the installed PySpark.
+and signatures are generated from PySpark into `api/expressions/spark_names.py` (looked up at run time) and
+`api/expressions/spark_functions.pyi` (for editors and type checkers). A test compares them with the
+installed PySpark.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pathlib import Path
 from pyspark.sql import Column
 from pyspark.sql import functions as spark
 
-API = Path(__file__).parents[1] / "src" / "drivetrain" / "api"
+API = Path(__file__).parents[1] / "src" / "drivetrain" / "api" / "expressions"
 NO_COLUMNS = {"udf", "pandas_udf", "arrow_udf", "udtf", "arrow_udtf", "broadcast", "call_udf"}
 """What is in `pyspark.sql.functions` and makes no column, or needs a function that is registered in Spark."""
 IMPORTS = """\
 from typing import Any
 
-from drivetrain.api.columns import Column
+from drivetrain.api.expressions.columns import Column
 """
 
 

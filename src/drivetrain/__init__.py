@@ -30,13 +30,13 @@ from drivetrain.api import (
     expr,
     lit,
     partitioners,
-    patterns,
     sinks,
     sources,
     timestamp,
     windows,
 )
-from drivetrain.api.views import Views, install
+from drivetrain.api.graphs.views import Views, install
+from drivetrain.api.operators import patterns
 from drivetrain.api.windows import Window
 from drivetrain.core.job.run_progress import RunResult
 from drivetrain.spark.entry_points import compact, plan, published_files, run, savepoint, start, state

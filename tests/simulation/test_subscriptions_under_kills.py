@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain import Application, sinks, sources
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.cluster.app_master.stream.stored_subscriptions import StoredSubscriptions
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config

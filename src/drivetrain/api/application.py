@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.foreign_operator_names import APPLICATION_WORDS
-from drivetrain.api.graph import Delivery, Graph, Latency, Node
+from drivetrain.api.graphs.graph import Delivery, Graph, Latency, Node
+from drivetrain.api.graphs.processor import Processor, name_of_processor, operation_of, require_source
+from drivetrain.api.graphs.views import views
 from drivetrain.api.location import Location, caller
 from drivetrain.api.operations import LateMessages, Read, Union
 from drivetrain.api.operations import Table as TableOperation
+from drivetrain.api.operators.table import Table
 from drivetrain.api.partitioners import Partitioner
-from drivetrain.api.processor import Processor, name_of_processor, operation_of, require_source
 from drivetrain.api.settings import REQUIRED, Setting, declare
 from drivetrain.api.sources import Socket, Source, TextFiles
 from drivetrain.api.spelling import other_word
 from drivetrain.api.stream import Stream
-from drivetrain.api.table import Table
-from drivetrain.api.views import views
 from drivetrain.config.references import Secret
 from drivetrain.errors import GraphError
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from drivetrain.api.application import Application
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError, UserError
 

@@ -30,32 +30,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from drivetrain.api.custom_sink import CustomSink as CustomSink
-from drivetrain.api.custom_sink import Guarantee as Guarantee
-from drivetrain.api.delta_sink import DeltaSink as DeltaSink
-from drivetrain.api.delta_sink import delta as delta  # re-exported with the functions of this module
-from drivetrain.api.file_sinks import FileSink as FileSink
-from drivetrain.api.file_sinks import RollingPolicy as RollingPolicy
-from drivetrain.api.file_sinks import csv as csv
-from drivetrain.api.file_sinks import files as files
-from drivetrain.api.file_sinks import json as json
-from drivetrain.api.file_sinks import parquet as parquet
-from drivetrain.api.file_sinks import text as text
+from drivetrain.api.connectors.custom_sink import CustomSink as CustomSink
+from drivetrain.api.connectors.custom_sink import Guarantee as Guarantee
+from drivetrain.api.connectors.delta_sink import DeltaSink as DeltaSink
+from drivetrain.api.connectors.delta_sink import (
+    delta as delta,  # re-exported with the functions of this module
+)
+from drivetrain.api.connectors.file_sinks import FileSink as FileSink
+from drivetrain.api.connectors.file_sinks import RollingPolicy as RollingPolicy
+from drivetrain.api.connectors.file_sinks import csv as csv
+from drivetrain.api.connectors.file_sinks import files as files
+from drivetrain.api.connectors.file_sinks import json as json
+from drivetrain.api.connectors.file_sinks import parquet as parquet
+from drivetrain.api.connectors.file_sinks import text as text
+from drivetrain.api.connectors.iceberg_sink import IcebergSink as IcebergSink
+from drivetrain.api.connectors.iceberg_sink import iceberg as iceberg
+from drivetrain.api.connectors.kafka_sink import KafkaSink as KafkaSink
+from drivetrain.api.connectors.kafka_sink import kafka as kafka
+from drivetrain.api.connectors.mysql_sink import MysqlSink as MysqlSink
+from drivetrain.api.connectors.mysql_sink import mysql as mysql
+from drivetrain.api.connectors.redis_sink import RedisSink as RedisSink
+from drivetrain.api.connectors.redis_sink import redis as redis
+from drivetrain.api.connectors.sql_sink import PostgresqlSink as PostgresqlSink
+from drivetrain.api.connectors.sql_sink import SqliteSink as SqliteSink
+from drivetrain.api.connectors.sql_sink import SqlSink
+from drivetrain.api.connectors.sql_sink import postgresql as postgresql
+from drivetrain.api.connectors.sql_sink import sqlite as sqlite
 from drivetrain.api.foreign_operator_names import SINK_WORDS
-from drivetrain.api.iceberg_sink import IcebergSink as IcebergSink
-from drivetrain.api.iceberg_sink import iceberg as iceberg
-from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
-from drivetrain.api.kafka_sink import kafka as kafka
-from drivetrain.api.mysql_sink import MysqlSink as MysqlSink
-from drivetrain.api.mysql_sink import mysql as mysql
-from drivetrain.api.redis_sink import RedisSink as RedisSink
-from drivetrain.api.redis_sink import redis as redis
 from drivetrain.api.spelling import names_of_module
-from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
-from drivetrain.api.sql_sink import SqliteSink as SqliteSink
-from drivetrain.api.sql_sink import SqlSink
-from drivetrain.api.sql_sink import postgresql as postgresql
-from drivetrain.api.sql_sink import sqlite as sqlite
 
 __all__ = [
     "BatchesSink",

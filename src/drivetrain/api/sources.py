@@ -26,14 +26,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeGuard
 
-from drivetrain.api.application_stream import ApplicationStream
-from drivetrain.api.application_stream import application as application  # users write sources.application
-from drivetrain.api.columns import expr
-from drivetrain.api.custom_source import CustomSource, PushSource
-from drivetrain.api.delta_source import DeltaRows
-from drivetrain.api.delta_source import delta as delta  # users write sources.delta
-from drivetrain.api.durations import microseconds
-from drivetrain.api.file_sources import (
+from drivetrain.api.connectors.application_stream import ApplicationStream
+from drivetrain.api.connectors.application_stream import (
+    application as application,  # users write sources.application
+)
+from drivetrain.api.connectors.custom_source import CustomSource, PushSource
+from drivetrain.api.connectors.delta_source import DeltaRows
+from drivetrain.api.connectors.delta_source import delta as delta  # users write sources.delta
+from drivetrain.api.connectors.file_sources import (
     BadRecordPolicy,
     CsvFiles,
     FileSource,
@@ -46,11 +46,13 @@ from drivetrain.api.file_sources import (
     parquet,
     text,
 )
+from drivetrain.api.connectors.kafka import Kafka
+from drivetrain.api.connectors.kafka import kafka as kafka  # users write sources.kafka
+from drivetrain.api.connectors.mqtt_source import Mqtt
+from drivetrain.api.connectors.mqtt_source import mqtt as mqtt  # users write sources.mqtt
+from drivetrain.api.durations import microseconds
+from drivetrain.api.expressions.columns import expr
 from drivetrain.api.foreign_operator_names import SOURCE_WORDS
-from drivetrain.api.kafka import Kafka
-from drivetrain.api.kafka import kafka as kafka  # users write sources.kafka
-from drivetrain.api.mqtt_source import Mqtt
-from drivetrain.api.mqtt_source import mqtt as mqtt  # users write sources.mqtt
 from drivetrain.api.spelling import names_of_module
 from drivetrain.api.types import schema_of
 from drivetrain.errors import GraphError

@@ -15,14 +15,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import UnionType
 from typing import Any, Generic, Literal, Never, TypeVar
 
-from drivetrain.api.column_arguments import named_columns, require_keywords, require_names_of_columns
-from drivetrain.api.columns import Column, require_free_names
-from drivetrain.api.early_results import early, late
-from drivetrain.api.functions import calls_of, function, named_after
-from drivetrain.api.graph_builder import require_of
-from drivetrain.api.grouped import Grouped
+from drivetrain.api.expressions.columns import Column, require_free_names
+from drivetrain.api.graphs.functions import calls_of, function, named_after
+from drivetrain.api.graphs.graph_builder import require_of
+from drivetrain.api.graphs.task_operation import no_output, process, require_no_key
 from drivetrain.api.location import caller
-from drivetrain.api.multi_message_columns import require_no_window
 from drivetrain.api.operations import (
     AsyncMap,
     Drop,
@@ -36,12 +33,19 @@ from drivetrain.api.operations import (
     Rename,
     Select,
 )
+from drivetrain.api.operators.column_arguments import (
+    named_columns,
+    require_keywords,
+    require_names_of_columns,
+)
+from drivetrain.api.operators.early_results import early, late
+from drivetrain.api.operators.grouped import Grouped
+from drivetrain.api.operators.multi_message_columns import require_no_window
+from drivetrain.api.operators.passthrough_operators import PassThroughOperators
+from drivetrain.api.operators.statements import sql
+from drivetrain.api.operators.table import Table, join, join_as_of, union
 from drivetrain.api.partitioners import Partitioner, shuffle
-from drivetrain.api.passthrough_operators import PassThroughOperators
-from drivetrain.api.statements import sql
-from drivetrain.api.table import Table, join, join_as_of, union
 from drivetrain.api.task import Task
-from drivetrain.api.task_operation import no_output, process, require_no_key
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
 

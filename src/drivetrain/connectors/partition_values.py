@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.api.partition_names import PartitionName, field_name, partition_name
+from drivetrain.api.connectors.partition_names import PartitionName, field_name, partition_name
 from drivetrain.errors import OutputError
 from drivetrain.spark.session.spark_text import quoted
 

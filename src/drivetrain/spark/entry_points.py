@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from drivetrain.api.graph_builder import require_application
+from drivetrain.api.graphs.graph_builder import require_application
 from drivetrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from drivetrain.api.application import Application
-    from drivetrain.api.delta_sink import DeltaSink
-    from drivetrain.api.iceberg_sink import IcebergSink
+    from drivetrain.api.connectors.delta_sink import DeltaSink
+    from drivetrain.api.connectors.iceberg_sink import IcebergSink
     from drivetrain.config import Config
     from drivetrain.connectors.tables.compaction import Compaction
     from drivetrain.core.job.run_progress import RunListener, RunResult

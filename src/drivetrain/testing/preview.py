@@ -29,9 +29,9 @@ from html import escape
 from typing import Any, Final
 
 from drivetrain.api.application import Application
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.api.durations import milliseconds
-from drivetrain.api.graph import Graph, Node
-from drivetrain.api.kafka import Kafka
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import LateMessages, Read, Write
 from drivetrain.api.sinks import MemorySink, NullSink
 from drivetrain.api.sources import Items, PushSource, Socket

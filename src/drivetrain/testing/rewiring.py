@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import EarlyResults, LateMessages, Read, Table, Write
 from drivetrain.api.sinks import MemorySink
 from drivetrain.api.sources import Items, is_stored_first

@@ -39,7 +39,7 @@ from drivetrain.testing.rewiring import Setup, rewired
 from drivetrain.testing.sent_input import SentInput
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.core.job.run_progress import RunResult
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a file system, in which a private directory is made

@@ -18,8 +18,8 @@ from shop import SCHEMA, Mark
 from timed import DISORDER
 
 from drivetrain import Application, agg, sinks, sources, windows
-from drivetrain.api.graph import Graph
 from drivetrain.api.graph_edits import attached, removed, replaced
+from drivetrain.api.graphs.graph import Graph
 
 BRANCHES = 2
 WINDOWS = 2

@@ -17,7 +17,7 @@ from random_model import InForce
 from shop import rows, wait_until
 from timed import APART_MS, HOUR_MS, Disordered, time_of_ms
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import Made, version_of

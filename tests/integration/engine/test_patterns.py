@@ -12,7 +12,7 @@ import pytest
 from harness import Harness, at, ms
 
 from drivetrain import Application, patterns, sources, timestamp
-from drivetrain.api.patterns import PatternStep, Without
+from drivetrain.api.operators.patterns import PatternStep, Without
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OperatorError
 

@@ -9,8 +9,8 @@ import pytest
 from harness import Harness, at, events
 
 from drivetrain import Application, agg, sinks, sources, windows
+from drivetrain.api.expressions.sql.statement import AGGREGATES
 from drivetrain.api.operations import SelectSql
-from drivetrain.api.sql.statement import AGGREGATES
 from drivetrain.errors import OperatorTypeError
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.operators import STATELESS

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from topic_reading import messages, values
 
 from drivetrain import F, col, sinks
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.connectors.kafka_sink import KafkaSink
 from drivetrain.connectors.kafka import target_topic
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError

@@ -15,7 +15,7 @@ import pytest
 from sink_worlds import stage
 
 from drivetrain.api import sinks
-from drivetrain.api.sql_sink import MARKS
+from drivetrain.api.connectors.sql_sink import MARKS
 from drivetrain.connectors.sql.mysql import MysqlSession
 from drivetrain.connectors.sql.sql_database import SqlSession
 from drivetrain.connectors.sql.sql_sink import SqlSinkWriter, open_sql

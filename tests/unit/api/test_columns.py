@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.api.columns import Column, col, expr, lit, timestamp
-from drivetrain.api.spark_functions import F
+from drivetrain.api.expressions.columns import Column, col, expr, lit, timestamp
+from drivetrain.api.expressions.spark_functions import F
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, Task, sources
-from drivetrain.api.functions import function, name_of, parameters
+from drivetrain.api.graphs.functions import function, name_of, parameters
 from drivetrain.api.location import Location
 from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError, OperatorTypeError

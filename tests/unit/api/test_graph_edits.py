@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from drivetrain import Application, agg, sinks, sources, windows
-from drivetrain.api.graph import Graph
 from drivetrain.api.graph_edits import attached, removed, replaced
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.errors import GraphError, UserError
 
 

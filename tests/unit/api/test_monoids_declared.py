@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain.api import agg, col
-from drivetrain.api.monoids import Aggregation
+from drivetrain.api.states.monoids import Aggregation
 
 
 @pytest.mark.parametrize(

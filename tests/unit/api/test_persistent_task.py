@@ -22,9 +22,9 @@ from drivetrain import (
     sources,
     windows,
 )
-from drivetrain.api.key_monoids import ColumnMonoid
 from drivetrain.api.operations import Process
-from drivetrain.api.persistent import PersistentDeclaration
+from drivetrain.api.states.key_monoids import ColumnMonoid
+from drivetrain.api.states.persistent import PersistentDeclaration
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, GraphError, OperatorTypeError
 

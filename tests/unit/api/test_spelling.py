@@ -37,9 +37,9 @@ def rows() -> Stream[Any]:
 
 def test_the_generated_names_are_those_of_the_installed_pyspark() -> None:
     made = runpy.run_path(str(ROOT / "scripts" / "spark_names.py"), run_name="generator")
-    api = ROOT / "src" / "drivetrain" / "api"
-    assert (api / "spark_names.py").read_text() == made["names_module"]()
-    assert (api / "spark_functions.pyi").read_text() == made["functions_stub"]()
+    folder = ROOT / "src" / "drivetrain" / "api" / "expressions"
+    assert (folder / "spark_names.py").read_text() == made["names_module"]()
+    assert (folder / "spark_functions.pyi").read_text() == made["functions_stub"]()
 
 
 def test_a_function_that_spark_does_not_have_is_refused_where_it_is_written() -> None:

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain import Application, F, agg, expr, sources
-from drivetrain.api.column_arguments import as_column
-from drivetrain.api.sql.check import fault_of
+from drivetrain.api.expressions.sql.check import fault_of
+from drivetrain.api.operators.column_arguments import as_column
 from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError
 

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from scripted_cluster import world
 
 from drivetrain import cli
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.cli import failure, settings
 from drivetrain.cli.changes import comparison, version_difference, versions
 from drivetrain.cli.checks import doctor

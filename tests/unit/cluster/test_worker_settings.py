@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.api.literal_secrets import SecretWrittenOutError
+from drivetrain.api.graphs.literal_secrets import SecretWrittenOutError
 from drivetrain.cluster.worker.worker_settings import WorkerSettings, config_for
 from drivetrain.config import Config
 from drivetrain.runtime.usable_cores import usable_cores

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain.api import Application, sinks, sources
-from drivetrain.api.literal_secrets import (
+from drivetrain.api.graphs.literal_secrets import (
     SecretWrittenOutError,
     literal_secrets,
     refuse_literal_secrets,

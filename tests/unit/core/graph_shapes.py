@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from drivetrain.api import Task, agg, col, partitioners, sinks, sources, windows
-from drivetrain.api.folds import ReduceMonoid
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.location import Location
 from drivetrain.api.operations import (
     Aggregate,
@@ -33,6 +32,7 @@ from drivetrain.api.operations import (
     Union,
     Write,
 )
+from drivetrain.api.states.folds import ReduceMonoid
 from drivetrain.api.types import message_type
 
 HERE = Location("app.py", 1)

@@ -10,7 +10,7 @@ from graph_shapes import aggregate, filter_, graph, graphs, map_, node, read, wr
 from hypothesis import given, settings
 
 from drivetrain.api import windows
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.core.change.difference import difference
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.version_comparison import Mark, compare_versions, marks_of

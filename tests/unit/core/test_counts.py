@@ -16,7 +16,7 @@ from graph_shapes import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import Filter, FlatMap, JoinTable, Read, Table, Union, Write
 from drivetrain.api.sources import text
 from drivetrain.core.plan.counts import derive, rules_of

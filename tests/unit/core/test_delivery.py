@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain.api import Application, sinks, sources
-from drivetrain.api.graph import Delivery, Graph
+from drivetrain.api.graphs.graph import Delivery, Graph
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import GraphError

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from drivetrain import Application, KeyedTask, ValueState, sinks, sources
 from drivetrain.api import col, windows
-from drivetrain.api.graph import Graph, Node
 from drivetrain.api.graph_edits import replaced
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import EventTime, JoinStream, Operation
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import (

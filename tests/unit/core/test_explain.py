@@ -9,7 +9,7 @@ from graph_shapes import STATEFUL, STATELESS, aggregate, fold, graph, graphs, ma
 from hypothesis import given, settings
 
 from drivetrain.api import sinks, sources
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import (
     Filter,
     Function,

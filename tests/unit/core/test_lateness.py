@@ -9,7 +9,7 @@ from graph_shapes import aggregate, fold, graph, graphs, node, read, write
 from hypothesis import given, settings
 
 from drivetrain.api import windows
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.api.operations import Aggregate, LateMessages, LatePanes, Refine, Union
 from drivetrain.core.plan.lateness import with_lateness
 from drivetrain.core.plan.planner import plan

@@ -10,7 +10,7 @@ import pytest
 from graph_shapes import aggregate, flat_map, graph, graphs, map_, node, read, write
 from hypothesis import given, settings
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import InternalError

@@ -24,7 +24,7 @@ from graph_shapes import (
 )
 from hypothesis import given, settings
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.api.operations import JoinStream, JoinTable, Process, Read, Table, Union
 from drivetrain.api.sources import text
 from drivetrain.core.plan.plan import Plan

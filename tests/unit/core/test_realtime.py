@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain import Application, sinks, sources
-from drivetrain.api.columns import col
+from drivetrain.api.expressions.columns import col
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.core.plan.realtime import require_realtime, with_how

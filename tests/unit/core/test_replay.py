@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.api import Application, agg, sinks, sources, windows
-from drivetrain.api.columns import col
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.expressions.columns import col
+from drivetrain.api.expressions.spark_functions import F
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.location import Location
 from drivetrain.api.operations import EventTime, Read, Union, Write
-from drivetrain.api.spark_functions import F
 from drivetrain.core.replay.replay import (
     Life,
     Replay,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain.api import Application, agg, sinks, sources, windows
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import ChangeKind, difference, touched

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivetrain.api.monoids import Monoid
+from drivetrain.api.states.monoids import Monoid
 from drivetrain.api.windows import Window, sliding, tumbling
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.state.state_keys import encoded_key

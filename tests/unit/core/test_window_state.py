@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drivetrain.api.folds import FoldMonoid, ReduceMonoid
-from drivetrain.api.monoids import Monoid
+from drivetrain.api.states.folds import FoldMonoid, ReduceMonoid
+from drivetrain.api.states.monoids import Monoid
 from drivetrain.api.windows import Window, everything, session, sliding, tumbling
 from drivetrain.core.state.window_state import Group, WindowState, assign
 

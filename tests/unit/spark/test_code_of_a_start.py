@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, sinks, sources
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.config import Config
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.run_directory import RunDirectory

@@ -16,10 +16,10 @@ from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from drivetrain.api import partitioners
-from drivetrain.api.columns import col
-from drivetrain.api.folds import FoldMonoid, ReduceMonoid
-from drivetrain.api.monoids import Monoid
+from drivetrain.api.expressions.columns import col
 from drivetrain.api.operations import Fold, Process
+from drivetrain.api.states.folds import FoldMonoid, ReduceMonoid
+from drivetrain.api.states.monoids import Monoid
 from drivetrain.api.task import Task, TaskContext
 from drivetrain.api.types import message_type
 from drivetrain.api.windows import Window, everything, session, sliding, tumbling

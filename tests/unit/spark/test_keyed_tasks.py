@@ -14,8 +14,8 @@ from fake_group import FakeGroup
 from pyspark import cloudpickle
 
 from drivetrain import KeyedTask, ListState, MapState, Task, ValueState
-from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.api.operations import Process
+from drivetrain.api.states.keyed_task import KeyedDeclaration
 from drivetrain.api.stream import process
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.state.key_migration import Declaration, declaration

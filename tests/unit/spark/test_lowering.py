@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from drivetrain.api.columns import Column, col, lit
-from drivetrain.api.spark_functions import F
+from drivetrain.api.expressions.columns import Column, col, lit
+from drivetrain.api.expressions.spark_functions import F
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile import lowering
 from drivetrain.spark.compile.lowering import spark_column

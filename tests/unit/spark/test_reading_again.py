@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 import pytest
 from test_flow_book import CHANNEL, World
 
-from drivetrain.api.kafka import Kafka
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.api.sources import Generator
 from drivetrain.connectors.files.file_log import FileLog
 from drivetrain.connectors.files.opened_files import ArrowFiles

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from drivetrain import Application, sinks, sources
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile.python_stage import PythonStage, Step
 from drivetrain.spark.connector.newest import Newest

@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from test_persistent_buckets import Buckets, packs, rows
 
 from drivetrain import Application, PersistentTask, State, agg, sinks, sources, windows
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Aggregate
 from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Snapshot, Transaction
 from drivetrain.core.state.picture_times import PictureTimes

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from drivetrain.api import partitioners
+from drivetrain.api.graphs.task_operation import named_outputs
 from drivetrain.api.operations import Process
 from drivetrain.api.task import NamedOutput, Task, TaskContext, TimestampedValue
-from drivetrain.api.task_operation import named_outputs
 from drivetrain.api.types import message_type
 from drivetrain.errors import OperatorError
 from drivetrain.spark.compile.named_outputs import ResultColumns

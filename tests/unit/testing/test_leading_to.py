@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain import Application, agg, plan, sinks, sources, windows
-from drivetrain.api import views
+from drivetrain.api.graphs import views
 from drivetrain.errors import InternalError
 from drivetrain.testing.preview import leading_to
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from drivetrain.api.columns import col
 from drivetrain.api.durations import duration_text, milliseconds
+from drivetrain.api.expressions.columns import col
 from drivetrain.api.operations.operation import EventTime, How, Operation
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.api.sinks import BatchesSink, Sink

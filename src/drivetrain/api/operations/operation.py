@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
+from drivetrain.api.expressions.columns import Column
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Source
 from drivetrain.api.types import MessageType

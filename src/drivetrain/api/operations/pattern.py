@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
+from drivetrain.api.expressions.columns import Column
 from drivetrain.api.operations.operation import Function
 from drivetrain.api.operations.stateful import BufferingOperation
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from drivetrain.api.durations import duration_text
-from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.api.operations.operation import How, Operation
 from drivetrain.api.operations.stateless import JoinKind
 from drivetrain.api.partitioners import Partitioner
-from drivetrain.api.persistent import PersistentDeclaration
+from drivetrain.api.states.keyed_task import KeyedDeclaration
+from drivetrain.api.states.persistent import PersistentDeclaration
 from drivetrain.api.task import Task
 from drivetrain.api.types import MessageType
 

@@ -6,8 +6,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
+from drivetrain.api.expressions.columns import Column
 from drivetrain.api.operations.operation import Function, Operation
 from drivetrain.api.types import MessageType
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
-from drivetrain.api.monoids import Aggregation, Monoid
+from drivetrain.api.expressions.columns import Column
 from drivetrain.api.operations.operation import Function, How, Operation
+from drivetrain.api.states.monoids import Aggregation, Monoid
 from drivetrain.api.types import MessageType
 from drivetrain.api.windows import Window
 

@@ -23,7 +23,7 @@ from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.sink_places import refuse_shared_places
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.cluster.client.graph_edit_requests import GraphEditRequest
 
 

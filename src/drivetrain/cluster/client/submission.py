@@ -26,7 +26,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from drivetrain.api.literal_secrets import (
+from drivetrain.api.graphs.literal_secrets import (
     refuse_literal_secrets,
     settings_with_literal_secrets,
     written_out_in,

@@ -23,8 +23,8 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.api.graph import Graph
 from drivetrain.api.graph_edits import attached, removed, replaced
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.changing import GraphEdit, ProposedCode
 from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from drivetrain.api.literal_secrets import literal_secrets, refuse_literal_secrets
+from drivetrain.api.graphs.literal_secrets import literal_secrets, refuse_literal_secrets
 from drivetrain.config import Config, find_key
 from drivetrain.config.catalog import cluster
 from drivetrain.config.catalog import worker as keys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivetrain.api.delta_sink import DeltaSink
-from drivetrain.api.delta_source import DeltaRows
+from drivetrain.api.connectors.delta_sink import DeltaSink
+from drivetrain.api.connectors.delta_source import DeltaRows
 from drivetrain.config import Config
 from drivetrain.connectors.delta.delta_compaction import compact_delta
 from drivetrain.connectors.delta.delta_table import DeltaTarget

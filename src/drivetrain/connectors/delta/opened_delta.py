@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from drivetrain.api.delta_source import DeltaRows
+from drivetrain.api.connectors.delta_source import DeltaRows
 from drivetrain.connectors.delta.delta_reader import FORMAT_NAME, DeltaDataSource, DeltaPlan
 from drivetrain.connectors.delta.table_library import (
     arrow_schema,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drivetrain.api.iceberg_sink import IcebergSink
+from drivetrain.api.connectors.iceberg_sink import IcebergSink
 from drivetrain.config import Config
 from drivetrain.connectors.iceberg.iceberg_compaction import compact_iceberg
 from drivetrain.connectors.iceberg.iceberg_table import IcebergTarget

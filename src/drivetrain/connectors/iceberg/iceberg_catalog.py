@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
-from drivetrain.api.iceberg_sink import IcebergSink
+from drivetrain.api.connectors.iceberg_sink import IcebergSink
 from drivetrain.config.references import resolved_options
 from drivetrain.errors import MissingDependencyError
 from drivetrain.runtime.objects.settings import StoreSettings

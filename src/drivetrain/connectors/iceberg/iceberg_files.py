@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drivetrain.api.partition_names import UNITS, partition_name
+from drivetrain.api.connectors.partition_names import UNITS, partition_name
 from drivetrain.connectors.iceberg.iceberg_catalog import IcebergPlace
 from drivetrain.connectors.partition_values import value_of
 from drivetrain.connectors.tables.data_files import DataFile, Layout

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from drivetrain.api.iceberg_sink import IcebergSink
-from drivetrain.api.partition_names import field_name, partition_name
+from drivetrain.api.connectors.iceberg_sink import IcebergSink
+from drivetrain.api.connectors.partition_names import field_name, partition_name
 from drivetrain.connectors.files.output_ownership import require_writable
 from drivetrain.connectors.iceberg.iceberg_catalog import (
     IcebergPlace,

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.connectors.application_stream import ApplicationStream
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, MemorySink, NullSink
 from drivetrain.api.sources import Generator, Items, Socket
 from drivetrain.connectors.in_process.generator import generate_rows

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from drivetrain.api.kafka import Kafka
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.api.sources import (
     CsvFiles,
     FileSource,

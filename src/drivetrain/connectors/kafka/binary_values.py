@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from drivetrain.api.kafka import Kafka
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.connectors.kafka.avro import AvroFormat
 from drivetrain.connectors.kafka.protobuf_values import ProtobufFormat
 from drivetrain.connectors.schema import from_arrow, to_arrow

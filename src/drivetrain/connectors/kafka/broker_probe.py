@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 
-from drivetrain.api.kafka import Kafka
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.errors import UnavailableError
 
 REACH_S = 5.0

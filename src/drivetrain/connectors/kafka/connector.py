@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drivetrain.api.kafka import Kafka
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.connectors.kafka import Kafka
+from drivetrain.api.connectors.kafka_sink import KafkaSink
 from drivetrain.config import Config
 from drivetrain.connectors.kafka import kafka_sink, kafka_source
 from drivetrain.connectors.kafka.broker_probe import validate_kafka

@@ -39,8 +39,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from drivetrain.api.columns import Column, col
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.connectors.kafka_sink import KafkaSink
+from drivetrain.api.expressions.columns import Column, col
 from drivetrain.connectors.kafka.value_encoder import encoded
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.spark.compile.lowering import spark_column

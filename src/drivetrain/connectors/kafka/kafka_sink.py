@@ -35,7 +35,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.connectors.kafka_sink import KafkaSink
 from drivetrain.api.sinks import Guarantee
 from drivetrain.config.catalog import kafka as keys
 from drivetrain.config.references import resolved_options

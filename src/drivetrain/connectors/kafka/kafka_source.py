@@ -28,8 +28,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.api.durations import milliseconds
-from drivetrain.api.kafka import Kafka
 from drivetrain.config.references import resolved_options
 from drivetrain.connectors.kafka.batch_index import KafkaIndex
 from drivetrain.connectors.kafka.client_options import READING, for_spark

@@ -27,7 +27,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from drivetrain.api.kafka import Kafka
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.connectors.kafka.binary_values import decode_binary
 from drivetrain.connectors.kafka.confluent_header import HEADER_BYTES, NO_HEADER
 from drivetrain.connectors.schema import to_struct

@@ -28,8 +28,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.api.durations import milliseconds
-from drivetrain.api.kafka import Kafka
 from drivetrain.connectors.kafka.batch_index import KafkaIndex, newest_of
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition
 from drivetrain.connectors.kafka.message_decoder import bad_message

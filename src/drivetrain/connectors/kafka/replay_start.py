@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from drivetrain.api.kafka import Kafka
+from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.connectors.kafka.batch_index import KafkaIndex
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition
 from drivetrain.connectors.kafka.start_and_end import is_kafka_time, offsets_for

@@ -41,7 +41,7 @@ import pyarrow.fs as pafs
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.kafka import Kafka, TopicPosition
+from drivetrain.api.connectors.kafka import Kafka, TopicPosition
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition, Topic
 from drivetrain.errors import InputError
 from drivetrain.runtime.whole_files import publish_bytes

@@ -27,7 +27,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.connectors.kafka_sink import KafkaSink
 from drivetrain.connectors.kafka.client_options import Secrets, for_librdkafka
 from drivetrain.connectors.kafka.kafka_rows import Limits
 from drivetrain.core.checkpoint.publication import Marker

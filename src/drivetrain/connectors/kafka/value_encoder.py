@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.connectors.kafka_sink import KafkaSink
 from drivetrain.connectors.kafka.avro import AvroFormat
 from drivetrain.connectors.kafka.protobuf_values import ProtobufFormat
 from drivetrain.connectors.schema import from_arrow

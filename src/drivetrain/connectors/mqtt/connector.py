@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drivetrain.api.mqtt_source import Mqtt
+from drivetrain.api.connectors.mqtt_source import Mqtt
 from drivetrain.config import Config
 from drivetrain.connectors.mqtt.mqtt_connection import require_broker
 from drivetrain.connectors.mqtt.mqtt_feed import MqttFeed

@@ -9,7 +9,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
-from drivetrain.api.mqtt_source import Mqtt
+from drivetrain.api.connectors.mqtt_source import Mqtt
 from drivetrain.config.references import resolved
 from drivetrain.errors import DrivetrainError, InputError, MissingDependencyError, UnavailableError
 

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from drivetrain.api.mqtt_source import Mqtt
+from drivetrain.api.connectors.mqtt_source import Mqtt
 from drivetrain.connectors.mqtt.deliveries import Deliveries
 from drivetrain.connectors.mqtt.mqtt_connection import (
     REACH_S,

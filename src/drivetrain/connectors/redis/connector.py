@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drivetrain.api.redis_sink import RedisSink
+from drivetrain.api.connectors.redis_sink import RedisSink
 from drivetrain.connectors.redis.redis_writer import RedisWriter
 from drivetrain.spark.connector.connector import Connector
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter

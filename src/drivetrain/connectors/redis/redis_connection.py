@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from drivetrain.api.redis_sink import RedisSink
+from drivetrain.api.connectors.redis_sink import RedisSink
 from drivetrain.config.references import is_reference, scrubbed, set_apart
 from drivetrain.connectors.database_address import secret_of, with_secrets
 from drivetrain.errors import (

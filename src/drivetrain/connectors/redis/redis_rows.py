@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812 - PySpark's convention
 
-from drivetrain.api.redis_sink import RedisSink
+from drivetrain.api.connectors.redis_sink import RedisSink
 from drivetrain.connectors.files.file_formats import json_of
 from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.row_order import oldest_first

@@ -30,7 +30,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from drivetrain.api.redis_sink import RedisSink
+from drivetrain.api.connectors.redis_sink import RedisSink
 from drivetrain.api.sinks import Guarantee
 from drivetrain.connectors.outbox import Outbox, PreparedBatch
 from drivetrain.connectors.redis.confirmed_batches import ConfirmedBatches

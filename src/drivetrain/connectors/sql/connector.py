@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drivetrain.api.mysql_sink import MysqlSink
-from drivetrain.api.sql_sink import PostgresqlSink, SqliteSink
+from drivetrain.api.connectors.mysql_sink import MysqlSink
+from drivetrain.api.connectors.sql_sink import PostgresqlSink, SqliteSink
 from drivetrain.connectors.sql.sql_sink import open_sql
 from drivetrain.spark.connector.connector import Connector
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter

@@ -24,8 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from drivetrain.api.mysql_sink import MysqlSink
-from drivetrain.api.sql_sink import MARKS
+from drivetrain.api.connectors.mysql_sink import MysqlSink
+from drivetrain.api.connectors.sql_sink import MARKS
 from drivetrain.connectors.sql.mysql_connection import MysqlServer
 from drivetrain.connectors.sql.mysql_errors import mysql_meaning
 from drivetrain.connectors.sql.mysql_rows import insert_statements, require_mysql_values

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from drivetrain.api.mysql_sink import SCHEMES
+from drivetrain.api.connectors.mysql_sink import SCHEMES
 from drivetrain.config.references import is_reference, scrubbed, set_apart
 from drivetrain.connectors.database_address import secret_of, with_secrets
 from drivetrain.errors import MissingDependencyError, OutputError

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drivetrain.api.sql_sink import MARKS
+from drivetrain.api.connectors.sql_sink import MARKS
 from drivetrain.connectors.sql.mysql_connection import MysqlServer
 from drivetrain.errors import DiskFullError, DrivetrainError, OutputError, UnavailableError
 

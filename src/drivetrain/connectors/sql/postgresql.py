@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from drivetrain.api.sql_sink import MARKS, PostgresqlSink
+from drivetrain.api.connectors.sql_sink import MARKS, PostgresqlSink
 from drivetrain.config.references import is_reference, scrubbed, set_apart
 from drivetrain.connectors.database_address import secret_of, with_secrets
 from drivetrain.connectors.sql.postgresql_values import require_postgresql_values

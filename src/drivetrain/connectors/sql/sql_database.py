@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from drivetrain.api.sql_sink import MARKS
+from drivetrain.api.connectors.sql_sink import MARKS
 from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.growing_pauses import GrowingPauses

@@ -28,9 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
-from drivetrain.api.mysql_sink import MysqlSink
+from drivetrain.api.connectors.mysql_sink import MysqlSink
+from drivetrain.api.connectors.sql_sink import PostgresqlSink, SqliteSink, SqlSink
 from drivetrain.api.sinks import Guarantee
-from drivetrain.api.sql_sink import PostgresqlSink, SqliteSink, SqlSink
 from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.outbox import Outbox, PreparedBatch
 from drivetrain.connectors.sql.mysql import MysqlDatabase

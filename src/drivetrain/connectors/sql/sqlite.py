@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.api.sql_sink import MARKS, SqliteSink
+from drivetrain.api.connectors.sql_sink import MARKS, SqliteSink
 from drivetrain.connectors.files.output_ownership import unwritable
 from drivetrain.connectors.row_order import oldest_first
 from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable, TableColumn

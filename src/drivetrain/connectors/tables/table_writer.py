@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from drivetrain.api.partition_names import partition_name
+from drivetrain.api.connectors.partition_names import partition_name
+from drivetrain.api.connectors.table_declaration import TableSink
 from drivetrain.api.sinks import Guarantee
-from drivetrain.api.table_declaration import TableSink
 from drivetrain.connectors.named_columns import require_columns
 from drivetrain.connectors.outbox import Outbox
 from drivetrain.connectors.tables.appended_files import AppendedFiles, DamagedError

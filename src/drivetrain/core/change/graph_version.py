@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.api.operations import Operation, Subscription
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Plan

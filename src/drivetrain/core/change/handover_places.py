@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from drivetrain.api.durations import duration_text
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.moments import moment_text
 from drivetrain.api.operations import LateMessages, LatePanes
 from drivetrain.core.change.graph_version import GraphVersion

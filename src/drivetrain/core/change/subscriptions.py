@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import Subscription
 from drivetrain.core.change.graph_version import (
     GraphVersion,

@@ -16,7 +16,7 @@ from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.plan.planner import plan
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.config import Config
     from drivetrain.core.plan.plan import Plan
 

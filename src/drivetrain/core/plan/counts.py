@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 
 
 class CountRule(msgspec.Struct, frozen=True, array_like=True):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from drivetrain.api.graph import Delivery
+from drivetrain.api.graphs.graph import Delivery
 
 EXACTLY_ONCE: Final[Delivery] = "exactly once"
 AT_LEAST_ONCE: Final[Delivery] = "at least once"

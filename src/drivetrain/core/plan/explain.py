@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import Process, sink_text
 from drivetrain.core.plan.delivery import sink_guarantee
 from drivetrain.core.plan.plan import PlannedOperator, PlannedSink

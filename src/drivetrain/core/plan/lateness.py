@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import Aggregate, Fold, LateMessages, LatePanes, Refine, Top, Union
 from drivetrain.errors import GraphError
 

@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drivetrain.api.graph import Delivery, Graph, Latency
+from drivetrain.api.graphs.graph import Delivery, Graph, Latency
+from drivetrain.api.graphs.views import views
 from drivetrain.api.operations import How
-from drivetrain.api.views import views
 from drivetrain.errors import InternalError
 
 

@@ -24,7 +24,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from drivetrain.api.graph import Delivery, Graph, Latency, Node
+from drivetrain.api.graphs.graph import Delivery, Graph, Latency, Node
 from drivetrain.api.operations import Subscription
 from drivetrain.core.plan.explain import describe, guarantees
 from drivetrain.core.plan.lateness import with_lateness

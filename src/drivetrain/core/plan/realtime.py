@@ -24,9 +24,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from drivetrain.api.graph import Graph, Node
-from drivetrain.api.kafka import Kafka
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.connectors.kafka import Kafka
+from drivetrain.api.connectors.kafka_sink import KafkaSink
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import How
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Source

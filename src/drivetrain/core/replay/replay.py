@@ -36,8 +36,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from drivetrain.api.application_stream import ApplicationStream
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.connectors.application_stream import ApplicationStream
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.sources import is_stored_first
 from drivetrain.errors import InternalError, UserError
 

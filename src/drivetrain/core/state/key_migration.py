@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from drivetrain.api.keyed_task import KeyedDeclaration
+from drivetrain.api.states.keyed_task import KeyedDeclaration
 from drivetrain.core.state.state_keys import decoded_key
 from drivetrain.core.state.stored_form import StoredForm, failed_migration
 

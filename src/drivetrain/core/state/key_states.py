@@ -268,7 +268,7 @@ class CurrentKey:
 
 
 class ValueOfKey(StateOfKey):
-    """A value; see `drivetrain.api.keyed_task.KeyedValue`."""
+    """A value; see `drivetrain.api.states.keyed_task.KeyedValue`."""
 
     def get(self, default: Any = None) -> Any:
         """The value, or `default`."""
@@ -282,7 +282,7 @@ class ValueOfKey(StateOfKey):
 
 
 class ListOfKey(StateOfKey):
-    """A list; see `drivetrain.api.keyed_task.KeyedList`."""
+    """A list; see `drivetrain.api.states.keyed_task.KeyedList`."""
 
     def append(self, value: Any) -> None:
         """Add a value at the end."""
@@ -301,7 +301,7 @@ class ListOfKey(StateOfKey):
 
 
 class MapOfKey(StateOfKey):
-    """A mapping; see `drivetrain.api.keyed_task.KeyedMap`."""
+    """A mapping; see `drivetrain.api.states.keyed_task.KeyedMap`."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key of the mapping, or `default`."""

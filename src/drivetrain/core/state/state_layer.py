@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Generic, TypeVar
 
-from drivetrain.api.persistent import Codec
+from drivetrain.api.states.persistent import Codec
 from drivetrain.core.state.paged_state import PagedState
 from drivetrain.core.state.state_rules import StateRules
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from drivetrain.api.monoids import Monoid
-from drivetrain.api.persistent import Codec
+from drivetrain.api.states.monoids import Monoid
+from drivetrain.api.states.persistent import Codec
 from drivetrain.api.windows import Window
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.state.state_keys import decoded_key

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from drivetrain.api.monoids import Monoid
+from drivetrain.api.states.monoids import Monoid
 from drivetrain.api.windows import Window
 from drivetrain.core.clock.time_bounds import LAST_MS, ended_by, known_clock
 
@@ -60,7 +60,7 @@ class WindowState:
 
     def merge(self, entries: Iterable[tuple[Group, Any]], clock_ms: int) -> int:
         """Add partial states (for a fold: messages) by group; returns how many were late."""
-        from drivetrain.api.folds import FoldMonoid
+        from drivetrain.api.states.folds import FoldMonoid
 
         folds = isinstance(self.monoid, FoldMonoid)
         late = 0

@@ -23,7 +23,7 @@ from typing import Self
 
 from pyspark.sql import DataFrame, Observation
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.batch.batch import Batch

@@ -32,7 +32,7 @@ from contextlib import ExitStack, contextmanager
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.plan.delivery import AT_MOST_ONCE, EXACTLY_ONCE

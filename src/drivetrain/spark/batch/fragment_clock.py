@@ -35,7 +35,7 @@ from functools import cached_property
 from pyspark.sql.streaming import StreamingQuery
 
 from drivetrain.actor.purgatory import monotonic_ms
-from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.connectors.application_stream import ApplicationStream
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, clock_behind, known_clock
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.spark.batch.newest_bound import NewestBound

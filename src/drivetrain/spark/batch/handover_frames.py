@@ -27,7 +27,7 @@ from typing import Final, Self
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql.types import StructType
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.core.change.handover_places import HandoverError, Places, places
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.plan.plan import Fragment, PlannedChannel

@@ -33,7 +33,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.types import StructType
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.runtime.channel.segments import SEGMENTS

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from drivetrain.actor.purgatory import monotonic_ms
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.connectors.kafka.kafka_sink import AtLeastOnceKafka
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.core.plan.plan import Fragment, Plan

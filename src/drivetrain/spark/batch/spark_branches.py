@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql.types import StructType
 
-from drivetrain.api.graph import Graph, Node
+from drivetrain.api.graphs.graph import Graph, Node
 from drivetrain.api.operations import Log, Write
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.plan.plan import Fragment, PlannedChannel

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import JoinAsOf
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, ended_by
 from drivetrain.core.state.paged_state import BUCKETS, bucket_of

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Deduplicate
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, ended_by
 from drivetrain.core.state.deduplication_state import DeduplicationState

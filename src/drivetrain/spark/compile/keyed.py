@@ -28,10 +28,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from drivetrain.api.folds import FoldMonoid
-from drivetrain.api.graph import Node
-from drivetrain.api.monoids import Monoid
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Fold, Process
+from drivetrain.api.states.folds import FoldMonoid
+from drivetrain.api.states.monoids import Monoid
 from drivetrain.api.task import Task
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, known_clock
 from drivetrain.core.state.window_state import WindowState, assign

@@ -21,9 +21,9 @@ from typing import Any, Final
 import pandas as pd
 from pyspark import cloudpickle
 
-from drivetrain.api.graph import Node
-from drivetrain.api.keyed_task import RUNNING, KeyedDeclaration, KeyedTask
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Process
+from drivetrain.api.states.keyed_task import RUNNING, KeyedDeclaration, KeyedTask
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, ended_by
 from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KINDS, CurrentKey, KeyStates

@@ -20,7 +20,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.columns import Column
+from drivetrain.api.expressions.columns import Column
 from drivetrain.api.operations import Function
 from drivetrain.config.nearest import nearest
 from drivetrain.errors import GraphError

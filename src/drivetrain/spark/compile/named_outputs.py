@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Output, Process
 from drivetrain.api.task import NamedOutput
 from drivetrain.api.types import MessageType

@@ -29,10 +29,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import ArrayType, StructField, StructType, TimestampType
 
-from drivetrain.api.columns import Column
-from drivetrain.api.graph import Node
+from drivetrain.api.expressions.columns import Column
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Function, MatchPattern, Without
-from drivetrain.api.patterns import MATCH_COLUMNS
+from drivetrain.api.operators.patterns import MATCH_COLUMNS
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, ended_by
 from drivetrain.core.state.pattern_matches import Match, PartialMatch, Pattern, PatternMatches, Step
 from drivetrain.errors import GraphError

@@ -15,10 +15,10 @@ from typing import Any
 
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from drivetrain.api.graph import Node
-from drivetrain.api.key_monoids import ColumnMonoid
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Process
-from drivetrain.api.persistent import merges_only
+from drivetrain.api.states.key_monoids import ColumnMonoid
+from drivetrain.api.states.persistent import merges_only
 from drivetrain.core.state.state_rules import StateRules
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile.frame import Frame, message_class, require_column

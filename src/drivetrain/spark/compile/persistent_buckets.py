@@ -22,7 +22,7 @@ import pandas as pd
 from pyspark import cloudpickle
 
 from drivetrain.api.operations import Process
-from drivetrain.api.persistent import RUNNING, PersistentTask, merges_only
+from drivetrain.api.states.persistent import RUNNING, PersistentTask, merges_only
 from drivetrain.api.task import Task
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS, NO_CLOCK_MS, ended_by, known_clock
 from drivetrain.core.state.paged_state import BUCKETS, bucket_of

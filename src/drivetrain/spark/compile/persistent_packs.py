@@ -17,8 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.api.key_monoids import ColumnMonoid
 from drivetrain.api.operations import Process
+from drivetrain.api.states.key_monoids import ColumnMonoid
 from drivetrain.core.state.paged_state import bucket_of
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.core.state.state_rules import EVER, Span, StateRules

@@ -20,7 +20,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import SelectSql
 from drivetrain.errors import OperatorTypeError
 from drivetrain.spark.compile.frame import Frame

@@ -15,8 +15,8 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.columns import Column
-from drivetrain.api.graph import Node
+from drivetrain.api.expressions.columns import Column
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import (
     AsyncMap,
     Drop,

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Process
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.api.task import NamedOutput, Task, TaskContext, TimestampedValue

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from drivetrain.api.graph import Node
-from drivetrain.api.grouped import ADDED_BY_TOP
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Top
+from drivetrain.api.operators.grouped import ADDED_BY_TOP
 from drivetrain.errors import OperatorTypeError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame

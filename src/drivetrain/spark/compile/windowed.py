@@ -17,9 +17,8 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.columns import Column
-from drivetrain.api.graph import Node
-from drivetrain.api.monoids import Aggregation
+from drivetrain.api.expressions.columns import Column
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import (
     Aggregate,
     EarlyResults,
@@ -31,6 +30,7 @@ from drivetrain.api.operations import (
     Refine,
     Top,
 )
+from drivetrain.api.states.monoids import Aggregation
 from drivetrain.api.windows import Window
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS
 from drivetrain.errors import GraphError, OperatorTypeError

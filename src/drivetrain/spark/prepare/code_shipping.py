@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.code.installed_code import is_installed
 from drivetrain.errors import GraphError
 

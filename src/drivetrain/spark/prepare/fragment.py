@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.application_stream import ApplicationStream
-from drivetrain.api.graph import Node
+from drivetrain.api.connectors.application_stream import ApplicationStream
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import (
     How,
 )

@@ -18,8 +18,8 @@ from typing import Final
 
 from pyspark import cloudpickle
 
-from drivetrain.api.graph import Graph
-from drivetrain.api.literal_secrets import written_out_in
+from drivetrain.api.graphs.graph import Graph
+from drivetrain.api.graphs.literal_secrets import written_out_in
 from drivetrain.config.references import HOW
 from drivetrain.errors import InputError, UserError
 from drivetrain.spark.prepare.code_shipping import ship

@@ -39,7 +39,7 @@ from drivetrain.spark.prepare.stored_sources import StoredInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from drivetrain.api.application_stream import ApplicationStream
+    from drivetrain.api.connectors.application_stream import ApplicationStream
     from drivetrain.runtime.run_directory import RunDirectory
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.core.replay.replay import Life, Replay, ReplayError, replay_of
 from drivetrain.runtime.channel.columns import BAD, PUNCT, TS
 from drivetrain.spark.compile.frame import Frame

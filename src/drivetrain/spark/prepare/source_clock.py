@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.core.clock.source_clocks import SourceClocks
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import UnavailableError

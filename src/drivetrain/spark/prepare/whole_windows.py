@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.connectors.application_stream import ApplicationStream
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.state.dropped_state import DroppedState

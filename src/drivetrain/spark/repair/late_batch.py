@@ -25,7 +25,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Process
 from drivetrain.api.windows import Window
 from drivetrain.core.plan.plan import Fragment

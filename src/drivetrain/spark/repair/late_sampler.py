@@ -24,7 +24,7 @@ import threading
 import time
 from typing import Final
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.runtime.late_samples import LONGEST, LateMessage, LateSamples
 from drivetrain.runtime.running_config import RunningConfig

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.connectors.application_stream import ApplicationStream
 from drivetrain.core.channel.channel_log import TrimmedError
 from drivetrain.core.plan.plan import Plan
 from drivetrain.durable import write_whole

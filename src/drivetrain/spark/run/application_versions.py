@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.query_engine import CompiledBranches, QueryEngine

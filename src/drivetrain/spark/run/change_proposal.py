@@ -42,7 +42,7 @@ from drivetrain.spark.run.starting_fragments import refuse_fragments
 from drivetrain.spark.run.trunk_changes import check_trunk
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.core.plan.plan import Fragment
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.query_versions import BranchSet

@@ -25,7 +25,7 @@ from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.config import Config
 
 LOOK_S = 5.0

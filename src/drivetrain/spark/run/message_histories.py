@@ -49,7 +49,7 @@ from drivetrain.spark.run.history_reader import HistoryReader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.core.plan.plan import PlannedChannel
     from drivetrain.spark.repair.steps import Steps
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql.types import StructType
 
-from drivetrain.api.literal_secrets import literal_secret_notice, literal_secrets
+from drivetrain.api.graphs.literal_secrets import literal_secret_notice, literal_secrets
 from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.plan import Plan

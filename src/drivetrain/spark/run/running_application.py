@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from drivetrain.api.application import Application
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.core.change.change_state import ChangeState
     from drivetrain.spark.run.embedded import Running
     from drivetrain.spark.run.live_changes import LiveChanges

@@ -48,7 +48,7 @@ from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.change_proposal import RequestedChange
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.run.application_versions import LoadedVersion
     from drivetrain.spark.run.live_changes import LiveChanges

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.api.application_stream import ApplicationStream
+from drivetrain.api.connectors.application_stream import ApplicationStream
 from drivetrain.api.types import schema_of
 from drivetrain.core.change.graph_version import SubscriptionRecord
 from drivetrain.core.change.live_change import Stage
@@ -42,7 +42,7 @@ from drivetrain.runtime.subscription_check import producer_of, require_in_force
 from drivetrain.runtime.subscription_note import SubscriptionNote, forget_note, read_note, write_note
 
 if TYPE_CHECKING:
-    from drivetrain.api.graph import Graph
+    from drivetrain.api.graphs.graph import Graph
     from drivetrain.config import Config
 
 _LOOK_S: Final = 0.2

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.monoids import Aggregation
 from drivetrain.api.operations import Aggregate
+from drivetrain.api.states.monoids import Aggregation
 from drivetrain.core.state.state_rules import Span
 from drivetrain.errors import UserError
 from drivetrain.spark.channel.watermark import SHIFT_MS

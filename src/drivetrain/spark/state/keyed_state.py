@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from drivetrain.api.keyed_task import KeyedDeclaration
+from drivetrain.api.states.keyed_task import KeyedDeclaration
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import (

@@ -21,7 +21,7 @@ from typing import Any, Final
 from pyspark import cloudpickle
 from pyspark.cloudpickle.cloudpickle import _make_skeleton_class, _make_skeleton_enum
 
-from drivetrain.api.graph import Node
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Operation
 from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError

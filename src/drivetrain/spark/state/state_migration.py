@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drivetrain.api.graph import Node
-from drivetrain.api.keyed_task import KeyedDeclaration
+from drivetrain.api.graphs.graph import Node
 from drivetrain.api.operations import Operation, Process
-from drivetrain.api.persistent import PersistentDeclaration
+from drivetrain.api.states.keyed_task import KeyedDeclaration
+from drivetrain.api.states.persistent import PersistentDeclaration
 from drivetrain.core.state.key_migration import declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.core.state.two_state import TwoStates

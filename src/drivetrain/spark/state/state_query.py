@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from drivetrain.api.durations import duration_text
-from drivetrain.api.keyed_task import KeyedDeclaration
 from drivetrain.api.moments import moment_ms, moment_text
 from drivetrain.api.operations import Aggregate, Fold, Process
+from drivetrain.api.states.keyed_task import KeyedDeclaration
 from drivetrain.core.clock.time_bounds import ended_by, known_clock
 from drivetrain.core.state.paged_state import BUCKETS, bucket_of
 from drivetrain.core.state.picture_times import PictureTimes

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.api import sources
-from drivetrain.api.delta_source import DeltaRows
+from drivetrain.api.connectors.delta_source import DeltaRows
 from drivetrain.connectors.delta.delta_reader import DeltaBatchReader, divided
 from drivetrain.connectors.delta.opened_delta import OpenedDelta, require_table
 from drivetrain.connectors.delta.table_log import TableFile

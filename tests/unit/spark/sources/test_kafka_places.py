@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from drivetrain.api.kafka import Kafka, TopicPosition
+from drivetrain.api.connectors.kafka import Kafka, TopicPosition
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition, Topic
 from drivetrain.connectors.kafka.message_decoder import bad_message
 from drivetrain.connectors.kafka.opened_kafka import OpenedKafka

@@ -15,7 +15,7 @@ from file_reading import with_bad_column
 from pyspark.sql.types import StructType
 
 from drivetrain.api import sources
-from drivetrain.api.file_sources import FileSource
+from drivetrain.api.connectors.file_sources import FileSource
 from drivetrain.connectors.files.file_log import FileSplit
 from drivetrain.connectors.files.file_reader import read_splits
 from drivetrain.connectors.partition_values import folder_of

@@ -1,0 +1,1 @@
+"""Columns and functions of Spark, recorded without Spark."""

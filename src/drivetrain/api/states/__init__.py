@@ -1,0 +1,1 @@
+"""Aggregations, and states that Tasks keep for each key."""
