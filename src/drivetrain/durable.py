@@ -19,7 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -38,18 +38,28 @@ _IF_FULL: Final = "free some space and run the same command again: it continues 
 _IF_REFUSED: Final = "make it writable for this user, or choose another place"
 
 
-def write_whole(path: Path, content: bytes, *, synced: bool = True, is_shared: bool = False) -> None:
+def write_whole(
+    path: Path,
+    content: bytes,
+    *,
+    synced: bool = True,
+    is_shared: bool = False,
+    require: Callable[[], None] | None = None,
+) -> None:
     """Write `content` to the file `path`, replacing what was there; raises OSError, and then changes nothing.
 
     One writer at a time, unless `is_shared`: then the last one wins. Without `synced` a power cut may leave
-    an empty file.
+    an empty file. `require` is called just before the file is replaced, and may raise.
     """
+    is_shared = is_shared or require is not None
     writer = f".{os.getpid()}-{threading.get_ident()}" if is_shared else ""
     aside = path.with_name(f".{path.name}{writer}.tmp")
     try:
         if synced:
             with new_file(aside) as file:
                 file.write(content)
+            if require is not None:
+                require()
             publish(aside, path)
         else:
             with open(aside, "wb", opener=private) as file:

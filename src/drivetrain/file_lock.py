@@ -2,13 +2,20 @@
 
 Problem: several processes may want one directory, and the one that has it may be killed at any moment.
 
-Design: `flock` on a file that is never deleted. It belongs to the open file: two `FileLock`s of one process
-exclude each other like those of two processes, and child processes do not inherit it.
+Design: `flock` on a file that Drivetrain never deletes. It belongs to the open file: two `FileLock`s of one
+process exclude each other like those of two processes, and child processes do not inherit it.
+
+A lock may be lost without notice: someone deletes the file, and the next process locks a new one; or the
+server of a network file system gives it to others while its holder's machine is suspended. So a holder can
+check that the file of that name is still the one that it has locked, with the content that it knows
+(`is_kept`); who takes a lock that others must not have any more, notes something new in it.
 
 Invariants:
 
-1. While a lock is held exclusively there is no other holder; while it is shared there is no exclusive one.
+1. While a lock is held exclusively there is no other holder; while it is shared there is no exclusive one,
+   as long as the file system keeps the lock, and nobody deletes the file.
 2. It ends with `release`, or with the process.
+3. A lock is only taken on the file that has the name then.
 """
 
 from __future__ import annotations
@@ -32,6 +39,8 @@ class FileLock:
         self.path: Final = path
         self._mode: Final = mode
         self._descriptor: int | None = None
+        self._known: bytes | None = None
+        """The content of the file while the lock is held; None while it is not."""
 
     @property
     def is_open(self) -> bool:
@@ -40,27 +49,58 @@ class FileLock:
 
     def take(self, *, shared: bool = False) -> bool:
         """Take it if it is free now; returns whether it was free. Raises OSError."""
-        try:
-            fcntl.flock(self._opened(), _kind(shared=shared) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        while True:
+            try:
+                self._lock(_kind(shared=shared) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._content_if_same() is None:
+                    self.release()  # its holder has the file that was deleted
+                    continue
+                self._known = None  # a failed change to the other kind has lost the lock
+                return False
+            return True
 
     def wait(self, *, shared: bool = False) -> None:
         """Take it when it is free; blocks. Raises OSError."""
-        fcntl.flock(self._opened(), _kind(shared=shared))
+        self._lock(_kind(shared=shared))
+
+    def is_kept(self) -> bool:
+        """Whether the lock is held, and the file of this name is still the one that is locked, with the
+        content that it had when the lock was taken, or that `note` has given it."""
+        return self._known is not None and self._content_if_same() == self._known
 
     def note(self, text: str) -> None:
         """Make `text` the file's content, for others to read; only a holder may call it."""
         descriptor = self._opened()
+        self._known = text.encode()
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, text.encode(), 0)
+        os.pwrite(descriptor, self._known, 0)
 
     def release(self) -> None:
         """Release the lock; may be called again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
-            self._descriptor = None
+            self._descriptor = self._known = None
+
+    def _lock(self, how: int) -> None:
+        while True:
+            fcntl.flock(self._opened(), how)
+            content = self._content_if_same()
+            if content is not None:
+                break
+            self.release()  # it was deleted after it was opened: others lock the next file of this name
+        if self._known is None:
+            self._known = content
+
+    def _content_if_same(self) -> bytes | None:
+        """The content of the file of this name if it is the locked one; None if it is another, or gone."""
+        try:
+            with open(self.path, "rb") as file:  # opened again: on NFS that asks the server
+                if os.path.sameopenfile(file.fileno(), self._opened()):
+                    return file.read()
+        except FileNotFoundError:
+            return None
+        return None
 
     def _opened(self) -> int:
         if self._descriptor is None:

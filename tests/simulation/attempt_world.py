@@ -7,6 +7,7 @@ is an exception that nothing catches for good; from then on the process can chan
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
 import tempfile
 import time
@@ -108,6 +109,8 @@ class AttemptWorld(World):
         self.processes: dict[str, ExecutorProcess] = {}  # by node
         self.lives: dict[str, Life] = {}
         self.locks_of: dict[Life, list[FileLock]] = {}
+        self.without_locks: set[str] = set()
+        """The nodes of executors that have lost their locks."""
         self.slept_s = 0.0
         self.wall_s = WallClock(str(simulation.seed), self.monotonic_s)
         """The wall clock of all machines except those of executors, each of which has its own."""
@@ -253,13 +256,20 @@ class AttemptWorld(World):
         """The queries that run in all other executors, and in Java processes that outlived theirs."""
         found: list[StandInQuery] = []
         for name, other in self.processes.items():
-            if other is process:
+            if other is process or name in self.without_locks:
                 continue
             if self.lives[name].is_alive:
                 found += [query for query in other.engine.queries if query.is_active]
             elif other.java.is_alive:
                 found += other.left_over
         return found
+
+    def lose_locks(self, node: Node) -> None:
+        """Give the locks of a frozen executor to others, as a network file system does after some time."""
+        self.without_locks.add(node.name)
+        for lock in self.locks_of.get(self.lives[node.name], []):
+            if lock._descriptor is not None:
+                fcntl.flock(lock._descriptor, fcntl.LOCK_UN)
 
     async def lead(self) -> None:
         """Act for the leader: start another application master when there is none."""
@@ -279,7 +289,8 @@ class AttemptWorld(World):
         if not life.is_alive:
             raise Killed
         self.may_die(life, self.risk)
-        self.checks.changes(life, path)
+        if life.name not in self.without_locks:
+            self.checks.changes(life, path)
 
     def reached(self, point: CrashPoint) -> None:
         """Called at a point between two effects: the process may end here, or another of its threads

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Set
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +62,10 @@ def is_bad(change: int) -> bool:
 def time_of_ms(value: int) -> int:
     """The timestamp of a message."""
     return 10_000 + value % 1_000 * APART_MS + value * 7_919 % DISORDER_MS
+
+
+class ConcurrentUpdateError(Exception):
+    """Spark refuses to continue: another query has written the same batch to its log."""
 
 
 class StandInSource(OpenedSource):
@@ -429,7 +434,7 @@ class StandInQuery:
         if not self.waits_for_data:
             metadata = {"batchWatermarkMs": 0, "conf": {SHUFFLE_PARTITIONS: str(self._partitions())}}
             lines = ["v1", json.dumps(metadata), *map(json.dumps, ends.values())]
-            _write(self.checkpoint / "offsets" / str(self._batch + 1), "\n".join(lines))
+            _create(self.checkpoint / "offsets" / str(self._batch + 1), "\n".join(lines))
             self._planned, self._has_run = ends, False
 
     def _partitions(self) -> int:
@@ -465,7 +470,7 @@ class StandInQuery:
 
     def _commit(self, ends: dict[str, Any]) -> None:
         told = json.dumps({"nextBatchWatermarkMs": 0})
-        _write(self.checkpoint / "commits" / str(self._batch + 1), f"v1\n{told}")
+        _create(self.checkpoint / "commits" / str(self._batch + 1), f"v1\n{told}")
         if self._unreported is not None:
             self._reports.append(self._unreported)
         self._unreported = SimpleNamespace(
@@ -490,6 +495,16 @@ def _write(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.aside.tmp")
     aside.write_text(text)
     os.rename(aside, path)
+
+
+def _create(path: Path, text: str) -> None:
+    """Write a file of one of Spark's logs, unless another query has written it."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")  # which the next query deletes
+    aside.write_text(text)
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        raise ConcurrentUpdateError(f"multiple streaming jobs detected for {path.name}") from None
 
 
 def _no_frame(_df: object) -> Any:

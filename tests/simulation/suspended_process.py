@@ -34,7 +34,12 @@ from drivetrain.spark.connector.sink import SinkContext
 from model_store import ModelStore
 
 MESSAGES = 40
+COPIED = {"checkpoint.copy-to": "s3://lake/copies"}
 SINK = "a"
+
+
+CURRENT = threading.local()
+"""The process of a thread."""
 
 
 class Gone(BaseException):
@@ -107,6 +112,7 @@ class SuspendedProcess:
                 raise Gone
 
     def _run(self) -> None:
+        CURRENT.process = self
         try:
             self._application()
         except Gone:
@@ -165,7 +171,7 @@ class SuspendedProcess:
             position = int(record.fragments[SINK].sources["numbers"])
             self.progress = Progress(position, record.fragments[SINK].batch_id + 1, record.txid)
         state.mkdir(exist_ok=True)
-        config = Config.load(None, {}, {"s3.endpoint": f"http://process-{self.number}"})
+        config = Config.load(None, {}, {"s3.endpoint": f"http://process-{self.number}", **COPIED})
         opened: Any = open_sink(self.sink, SinkContext("app-1", SINK, str(state / "sinks" / SINK), config))
         try:
             opened.validate()

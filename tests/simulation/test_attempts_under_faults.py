@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from random import Random
 
 import pytest
 from app_master_world import succeeded
@@ -58,9 +59,12 @@ async def lose_machine(world: AttemptWorld, worker: Node) -> None:
     network.isolate(worker.name)
     its_own = [world.executors[id] for id in world.living() if world.owner_worker[id] is worker]
     frozen = [node for node in its_own if random.random() < 0.7]
+    loses_locks = not world.is_one_machine and Random(f"{world.simulation.seed} locks").random() < 0.5
     for node in frozen:
         world.zombies += 1
         node.freeze()
+        if loses_locks:
+            world.lose_locks(node)
     await world.simulation.sleep(random.uniform(2.0, 12.0))
     for node in frozen:
         if node.is_alive:
@@ -262,6 +266,40 @@ async def test_an_executor_that_freezes_out_of_reach_keeps_its_fragments_until_i
         await simulation.sleep(2.0)
         world.check()
         process.node.thaw()
+        simulation.network.heal()
+        await end(world)
+
+
+@simulate(seeds=2, at_most=300)
+async def test_an_executor_that_wakes_without_its_locks_counts_for_nothing(simulation: Simulation) -> None:
+    with attempt_world(simulation, []) as world:
+        world.is_one_machine = False
+        await begin(world)
+        process = await running(world)
+        random = simulation.random
+        await simulation.sleep(random.uniform(0.0, 1.0))
+        simulation.network.isolate(world.owner_worker[process.launch.launch_id].name)
+        process.node.freeze()
+        world.lose_locks(process.node)
+        own = {attempt.fragment for attempt in process.attempts if attempt.driver is not None}
+
+        def is_continued() -> bool:
+            world.check()
+            others = [other for other in world.alive() if other is not process]
+            taken = {a.fragment for other in others for a in other.attempts if a.driver is not None}
+            return bool(taken & own) or not own or world.is_over()
+
+        await simulation.wait_until(is_continued, "another attempt that runs", poll_s=0.1)
+        others = [a for other in world.alive() if other is not process for a in other.attempts]
+        lost = [a for a in process.attempts if a.fragment in {b.fragment for b in others if b.driver}]
+        await simulation.sleep(random.choice((0.0, 0.5, 3.0)))
+        process.node.thaw()
+
+        def has_noticed() -> bool:  # out of reach, it has only its mark
+            world.check()
+            return all(attempt.has_ended or attempt.driver is None for attempt in lost)
+
+        await simulation.wait_until(has_noticed, "the end of attempts without locks", poll_s=0.1)
         simulation.network.heal()
         await end(world)
 

@@ -22,7 +22,7 @@ from suspended_process import MESSAGES, SuspendedProcess, all_ended
 
 from drivetrain import published_files
 from drivetrain.api import sinks
-from drivetrain.connectors.files import file_sink, partitioned_files, stored_rolling
+from drivetrain.connectors.files import file_sink, partitioned_files, staging, stored_rolling
 from drivetrain.errors import InputError
 from drivetrain.runtime.objects import locations
 from drivetrain.runtime.whole_files import staging_folder
@@ -43,24 +43,25 @@ WAYS: tuple[dict[str, Any], ...] = (
 class Readers:
     """Readers of the results, who look from time to time: nothing is ever twice, and nothing disappears."""
 
+    _place = PLACE
+
     def __init__(self, objects: dict[str, bytes]) -> None:
         self.objects = objects
         self._ids: dict[str, list[int]] = {}
         self._whole: set[int] = set()
 
     def look(self, *, at_end: bool = False) -> None:
-        names = [n for n in list(self.objects) if n.startswith("out/") and n.endswith(".parquet")]
-        counts = Counter(id for name in names for id in self._content(name))
+        counts = Counter(id for name in self._names() for id in self._content(name))
         twice = [id for id, times in counts.items() if times > 1]
         assert not twice, f"twice: {twice}"
         try:
-            files = published_files(PLACE)
+            files = published_files(self._place)
         except InputError as error:
             if "no file sink has published here" not in str(error):
                 raise
             files = {}
         whole = Counter(
-            id for paths in files.values() for path in paths for id in self._content(path.partition("/")[2])
+            id for paths in files.values() for path in paths for id in self._published_content(path)
         )
         assert set(whole.values()) <= {1}, "twice in what was published together"
         assert self._whole <= whole.keys(), f"unpublished: {self._whole - whole.keys()}"
@@ -68,6 +69,12 @@ class Readers:
         if at_end:
             assert sorted(counts) == list(range(MESSAGES))
             assert sorted(whole) == list(range(MESSAGES))
+
+    def _names(self) -> list[str]:
+        return [n for n in list(self.objects) if n.startswith("out/") and n.endswith(".parquet")]
+
+    def _published_content(self, path: str) -> list[int]:
+        return self._content(path.partition("/")[2])
 
     def _content(self, name: str) -> list[int]:
         if name not in self._ids:
@@ -141,15 +148,15 @@ def _stores(monkeypatch: pytest.MonkeyPatch) -> None:
         """Their local disks are different ones."""
         return f"{staging_folder(filesystem, folder)}-{threading.current_thread().name}"
 
-    for module in (file_sink, stored_rolling, partitioned_files):
+    for module in (staging, stored_rolling, partitioned_files):
         monkeypatch.setattr(module, "staging_folder", of_a_process)
 
 
-def suspended(seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
+def suspended(seed: int, monkeypatch: pytest.MonkeyPatch, made: type[World] = World) -> World:
     """Run one application; raises what is wrong."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
-        world = World(seed, Path(place))
+        world = made(seed, Path(place))
 
         def store_of(_bucket: str, settings: Any, _secrets: Any) -> ModelStore:
             number = (settings.endpoint or "").removeprefix("http://process-")

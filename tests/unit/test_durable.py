@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from drivetrain import durable
 from drivetrain.config import Config
 from drivetrain.core.state.two_state import Picture
+from drivetrain.durable import write_whole
 from drivetrain.errors import DiskFullError, DrivetrainError, OutputError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
@@ -178,3 +181,45 @@ def test_a_shared_lock_lets_others_share_and_nobody_be_alone(tmp_path: Path) -> 
     second.note("mine")
     assert (tmp_path / "lock").read_text() == "mine"
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_holder_notices_that_its_lock_is_another_file_or_has_another_holder(
+    tmp_path: Path, shared: bool
+) -> None:
+    path = tmp_path / "lock"
+    first, second = FileLock(path), FileLock(path)
+    assert not first.is_kept()
+    assert first.take(shared=shared)
+    first.note("first")
+    assert first.is_kept()
+    assert not second.take()
+    path.unlink()
+    assert not first.is_kept()
+    assert second.take(), "it was waiting for the file that is gone, and takes the one that has the name"
+    assert second.is_kept()
+    assert not first.is_kept()
+    first.note("this is written to the file that is gone")
+    assert path.read_text() == ""
+    assert second.is_kept()
+    fcntl.flock(second._descriptor, fcntl.LOCK_UN)  # as a server does for a machine that it no longer hears
+    third = FileLock(path)
+    assert third.take()
+    third.note("third")
+    assert not second.is_kept()
+    third.release()
+    assert not third.is_kept()
+
+
+def test_a_file_is_not_replaced_when_its_writer_may_not_write_it_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    write_whole(path, b"the successor's")
+
+    def require() -> None:
+        assert (tmp_path / f".notes.{os.getpid()}-{threading.get_ident()}.tmp").read_bytes() == b"old"
+        raise OutputError("another process has it")
+
+    with pytest.raises(OutputError, match="another process"):
+        write_whole(path, b"old", require=require)
+    assert [one.name for one in tmp_path.iterdir()] == ["notes"]
+    assert path.read_bytes() == b"the successor's"

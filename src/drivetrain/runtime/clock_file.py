@@ -11,6 +11,7 @@ Called by `run_clock`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +19,11 @@ from drivetrain.runtime.durable_file import DurableFile
 
 
 class ClockFile:
-    """The file at `path`; its directory exists."""
+    """The file at `path`; its directory exists. `require_own` raises if another process has it by now."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, require_own: Callable[[], None] | None = None) -> None:
         self.path: Final = path
+        self._require_own: Final = require_own
         self._file: Final = DurableFile(
             path,
             "the application's clock",
@@ -35,5 +37,5 @@ class ClockFile:
         return None if persisted is None else int(persisted)
 
     def write(self, clock_ms: int) -> None:
-        """Write a clock; raises OutputError when that fails."""
-        self._file.write(str(clock_ms).encode())
+        """Write a clock; raises OutputError when that fails, and LostLockError."""
+        self._file.write(str(clock_ms).encode(), self._require_own)

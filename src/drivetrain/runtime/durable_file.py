@@ -17,6 +17,7 @@ Called by `clock_file`, `graph_versions`, `checkpoints` and other modules that k
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -62,10 +63,13 @@ class DurableFile:
         except msgspec.MsgspecError as error:
             raise self.damaged(str(error)) from error
 
-    def write(self, content: bytes) -> None:
-        """Write content without line ends; raises DiskFullError, OutputError when it cannot be written."""
+    def write(self, content: bytes, require: Callable[[], None] | None = None) -> None:
+        """Write content without line ends; raises DiskFullError, OutputError when it cannot be written.
+
+        `require` is called just before the file changes, and may raise.
+        """
         with writing(self._what, self.path, if_full=self._if_full, if_refused=self._if_full):
-            write_whole(self.path, content + b" " + _checksum(content) + b"\n")
+            write_whole(self.path, content + b" " + _checksum(content) + b"\n", require=require)
 
     def remove(self) -> None:
         """Delete the file, durably, if there is one; raises DiskFullError and OutputError."""

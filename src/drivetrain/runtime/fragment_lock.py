@@ -20,14 +20,13 @@ Called by `run_directory`.
 from __future__ import annotations
 
 import json
-import os
 import socket
-import uuid
 from pathlib import Path
 
 from drivetrain.durable import writing
 from drivetrain.errors import UnavailableError
 from drivetrain.file_lock import FileLock
+from drivetrain.runtime.lock_marks import lost_lock, new_mark
 
 
 class FragmentLock:
@@ -82,19 +81,22 @@ class FragmentLock:
     def release(self) -> None:
         """Release the lock, or stop waiting for it; may be called again."""
         try:
-            if self._is_held:
-                self._is_held = False
+            was_held, self._is_held = self._is_held, False
+            if was_held and self._lock.is_kept():
                 # The Java process continues to serve others: the next holder need not wait for it.
                 with writing("the lock of a fragment", self._path):
                     self._write(None)
         finally:
             self._lock.release()
 
+    def require_own(self) -> None:
+        """Raise LostLockError if another process has the fragment; only its holder may call it."""
+        if not self._lock.is_kept():
+            raise lost_lock("this fragment", self._what, self.mark)
+
     def _write(self, java_pid: int | None) -> None:
-        mark = {"host": socket.gethostname(), "pid": os.getpid(), "id": uuid.uuid4().hex}
-        if java_pid is not None:
-            mark |= {"java": java_pid, "java_started": _started(java_pid)}
-        self._lock.note(json.dumps(mark))
+        java = {} if java_pid is None else {"java": java_pid, "java_started": _started(java_pid)}
+        self._lock.note(new_mark(**java))
 
 
 def is_java_alive(state: Path) -> bool:

@@ -58,6 +58,7 @@ from drivetrain.private_files import Writers, make_private_directory, require_tr
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.runtime.ownership import Ownership
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
@@ -85,6 +86,7 @@ class RunDirectory:
         self.writers = writers
         self._is_trusted = False
         self._lock = FileLock(self.path / "lock")
+        self.ownership = Ownership(self.app_id, self._lock)
         self._notes = notes_in(self.path)
         self.preparation = Preparation(self.path)
         """The record of what executors have prepared, and for which application master."""
@@ -101,9 +103,7 @@ class RunDirectory:
         if not self._lock_now():
             self.release()
             raise self._taken()
-        self._tidy(fresh=fresh)
-        if not fresh:  # clearing deletes it, even if it is damaged
-            self._begin_to_prepare(NO_EXECUTORS)
+        self._begin(None if fresh else NO_EXECUTORS, fresh=fresh)  # clearing deletes it, even if damaged
 
     def is_free(self) -> bool:
         """Whether no process runs it; if so, this one holds its lock until `release`, changing nothing."""
@@ -122,14 +122,13 @@ class RunDirectory:
         deadline = time.monotonic() + wait_s
         while True:
             if self._lock_now():
-                begins = self.preparation.by != preparer
-                if not (begins and is_java_alive(self.path)):
+                if self.preparation.by == preparer:
                     self._tidy(fresh=fresh)
-                    if begins:
-                        self._begin_to_prepare(preparer)
-                    else:
-                        self.share()
-                    return begins
+                    self.share()
+                    return False
+                if not is_java_alive(self.path):
+                    self._begin(preparer, fresh=fresh)
+                    return True
             elif self._lock_now(shared=True):
                 if self.preparation.by == preparer:
                     return False
@@ -139,10 +138,15 @@ class RunDirectory:
                 raise self._taken()
             time.sleep(_WAIT_S)
 
-    def _begin_to_prepare(self, preparer: Preparer) -> None:
+    def _begin(self, preparer: Preparer | None, *, fresh: bool) -> None:
+        """Begin to run or to prepare it: from now on former processes have lost it."""
         try:
-            self.preparation.require_newest(preparer)
-            self.preparation.begin(preparer)
+            if preparer is not None:
+                self.preparation.require_newest(preparer)
+            self.ownership.begin()
+            self._tidy(fresh=fresh)
+            if preparer is not None:
+                self.preparation.begin(preparer)
         except DrivetrainError:
             self.release()
             raise
@@ -183,6 +187,7 @@ class RunDirectory:
         return UnavailableError(
             "the application is already running",
             where=self.app_id,
+            got=self.ownership.holder() or None,
             remedy="wait for it or stop it; other settings or another --state-dir make it another one",
         )
 
@@ -292,11 +297,6 @@ class RunDirectory:
     def started(self) -> bool:
         """Whether the application has run here before."""
         return bool(self._read())
-
-    @property
-    def known(self) -> Mapping[str, Any]:
-        """The notes about the application from its start."""
-        return self._read()
 
     @property
     def versions(self) -> GraphVersions:

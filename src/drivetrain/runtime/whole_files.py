@@ -23,12 +23,13 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from drivetrain.durable import is_full, publish, sync
+from drivetrain.durable import is_full, new_file, publish, publish_new, sync
 from drivetrain.errors import DiskFullError
 from drivetrain.runtime.objects.object_files import objects_of
 
@@ -40,10 +41,17 @@ def is_local(filesystem: pafs.FileSystem) -> bool:
     return isinstance(filesystem, pafs.LocalFileSystem)
 
 
-def publish_bytes(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
-    """Write `content` to the file `path`, replacing what was there; the directory must exist."""
+def publish_bytes(
+    filesystem: pafs.FileSystem, path: str, content: bytes, require: Callable[[], None] | None = None
+) -> None:
+    """Write `content` to the file `path`, replacing what was there; the directory must exist.
+
+    `require` is called just before the file changes, and may raise; then several may write it at a time.
+    """
     objects = objects_of(filesystem)
     if objects is not None:
+        if require is not None:
+            require()
         objects.replace_file(path, content)
         return
     if filesystem.type_name in _OBJECT_STORES:
@@ -51,11 +59,41 @@ def publish_bytes(filesystem: pafs.FileSystem, path: str, content: bytes) -> Non
             stream.write(content)
         return
     directory, _, name = path.rpartition("/")
-    aside = f"{directory}/.{name}.tmp"
+    aside = f"{directory}/.{name}.{'' if require is None else f'{uuid.uuid4().hex}.'}tmp"
     with full_disk_named(path):
         with filesystem.open_output_stream(aside) as stream:
             stream.write(content)
-        publish_file(filesystem, aside, path)
+        publish_file(filesystem, aside, path, require=require)
+
+
+def create_file(filesystem: pafs.FileSystem, path: str, content: bytes) -> bool:
+    """Create the file `path`; False, and nothing changed, if there is one.
+
+    In an object store, in HDFS, or on a file system of this machine; in the latter its directory is made.
+    """
+    objects = objects_of(filesystem)
+    if objects is not None:
+        return objects.create_file(path, content)
+    assert is_local(filesystem), filesystem.type_name
+    directory, _, name = path.rpartition("/")
+    filesystem.create_dir(directory, recursive=True)
+    aside = Path(f"{directory}/.{name}.{uuid.uuid4().hex}.tmp")
+    with full_disk_named(path):
+        try:
+            with new_file(aside) as file:
+                file.write(content)
+            publish_new(aside, Path(path))
+        except FileExistsError:
+            return False
+        finally:
+            aside.unlink(missing_ok=True)
+    return True
+
+
+def delete_if_there(filesystem: pafs.FileSystem, path: str) -> None:
+    """Delete a file, which another process may have deleted already."""
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.delete_file(path)
 
 
 def read_whole_file(filesystem: pafs.FileSystem, path: str) -> bytes:
@@ -80,23 +118,32 @@ def staging_folder(filesystem: pafs.FileSystem, folder: str) -> str:
 
 
 def publish_file(
-    filesystem: pafs.FileSystem, aside: str, path: str, staged: pafs.FileSystem | None = None
+    filesystem: pafs.FileSystem,
+    aside: str,
+    path: str,
+    staged: pafs.FileSystem | None = None,
+    *,
+    require: Callable[[], None] | None = None,
 ) -> None:
     """Move the finished file `aside` to `path` in one step, after syncing it.
 
     `staged` is the file system of `aside`, if it is not the same: the local one, for an object store.
+    `require` is called just before that step, and may raise.
     """
     objects = objects_of(filesystem)
     if objects is not None and staged is not None and is_local(staged):
         with full_disk_named(aside):
             content = Path(aside).read_bytes()
+    if is_local(filesystem):
+        sync(aside)
+    if require is not None:
+        require()
+    if objects is not None and staged is not None and is_local(staged):
         objects.create_file(path, content)
-        return
-    if not is_local(filesystem):
+    elif is_local(filesystem):
+        publish(Path(aside), Path(path))
+    else:
         filesystem.move(aside, path)
-        return
-    sync(aside)
-    publish(Path(aside), Path(path))
 
 
 @contextlib.contextmanager

@@ -305,13 +305,13 @@ elif point == "writing":
     staging.lines_of = lambda batch: [die()]
     staging.pq.ParquetWriter.write_table = die
 elif point == "before rename":
-    file_sink.publish_file = die
+    file_sink.OutputDirectory.publish = die
 elif point == "after rename":
-    real = file_sink.publish_file
+    real = file_sink.OutputDirectory.publish
     def publish(*args):
         real(*args)
         die()
-    file_sink.publish_file = publish
+    file_sink.OutputDirectory.publish = publish
 writer.validate()
 print(writer.write(Batch(), 3))
 """

@@ -18,7 +18,7 @@ from object_store import S3Server
 HERE = Path(__file__).parent
 ROWS = 900
 KINDS = ("plain", "rolled", "parted")
-TAKEN_OVER = 4
+TAKEN_OVER = LOST_LOCK = 4
 
 
 class Started:
@@ -57,12 +57,14 @@ def ids_in(folder: Path) -> list[int]:
 
 
 @pytest.mark.nightly("test_suspended_file_sink suspends processes at every request to a store")
-@pytest.mark.parametrize("shown", [1, 3, 6])
+@pytest.mark.parametrize(("shown", "place"), [(1, "store"), (3, "store"), (6, "store"), (3, "disk")])
 def test_a_process_that_wakes_when_another_has_continued_changes_nothing(
-    s3: S3Server, tmp_path: Path, shown: int
+    s3: S3Server, tmp_path: Path, shown: int, place: str
 ) -> None:
-    bucket = s3.bucket(f"suspended-{shown}")
-    settings = {"rows": str(ROWS), "bucket": f"s3://{bucket.name}"}
+    """Its results are in an object store, or on a disk that both machines share."""
+    bucket = s3.bucket(f"suspended-{shown}-{place}")
+    output = bucket if place == "store" else tmp_path / "out"
+    settings = {"rows": str(ROWS), "bucket": f"s3://{bucket.name}" if place == "store" else str(output)}
 
     def sets(state: str) -> dict[str, str]:
         return s3.sets() | {
@@ -74,7 +76,7 @@ def test_a_process_that_wakes_when_another_has_continued_changes_nothing(
         }
 
     def files() -> int:
-        return len(list((bucket / "plain").glob("part-*")))
+        return len(list((output / "plain").glob("part-*")))
 
     former = Started(sets("former"), settings, tmp_path / "former.log")
     try:
@@ -92,4 +94,42 @@ def test_a_process_that_wakes_when_another_has_continued_changes_nothing(
     finally:
         former.end()
     for kind in KINDS:
-        assert ids_in(bucket / kind) == list(range(ROWS)), kind
+        assert ids_in(output / kind) == list(range(ROWS)), kind
+
+
+@pytest.mark.nightly("test_lost_locks suspends a process at every effect, and takes its lock away")
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_a_run_that_wakes_without_its_lock_changes_nothing(tmp_path: Path, mode: str) -> None:
+    sets = {
+        "state.dir": str(tmp_path / "state"),
+        "checkpoint.mode": mode,
+        "checkpoint.interval": "300 ms",
+        "spark.master": "local[1]",
+        "run.max-batch-rows": "40",
+    }
+    settings = {"rows": str(ROWS), "bucket": str(tmp_path / "out")}
+
+    def files() -> int:
+        return len(list((tmp_path / "out" / "plain").glob("part-*")))
+
+    former = Started(sets, settings, tmp_path / "former.log")
+    try:
+        former.wait_until(lambda: files() >= 3)
+        former.signal(signal.SIGSTOP)
+        (lock,) = (tmp_path / "state").glob("suspended-*/lock")
+        lock.unlink()  # as if a network file system had given it to others
+        before = files()
+        successor = Started(sets, settings, tmp_path / "successor.log")
+        try:
+            successor.wait_until(lambda: files() > before + 1)
+            former.signal(signal.SIGCONT)
+            assert former.process.wait(timeout=60) == LOST_LOCK, former.log.read_text()
+            assert successor.process.poll() is None
+            assert successor.process.wait(timeout=240) == 0, successor.log.read_text()
+        finally:
+            successor.end()
+        assert "another process has this application" in former.log.read_text()
+    finally:
+        former.end()
+    for kind in KINDS:
+        assert ids_in(tmp_path / "out" / kind) == list(range(ROWS)), kind

@@ -141,7 +141,6 @@ def test_a_run_directory_is_private_and_one_that_others_can_write_is_neither_run
         lambda rundir: rundir.is_free(),
         lambda rundir: rundir.started,
         lambda rundir: rundir.home,
-        lambda rundir: rundir.known,
     ]
     for opened in (state, rundir.path):
         opened.chmod(0o777)

@@ -82,7 +82,7 @@ def test_on_a_full_disk_nothing_changes(tmp_path: Path, monkeypatch: pytest.Monk
     config = RunningConfig(tmp_path, STARTED)
     config.change({"run.batch-target": "2 s"})
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: bytes, **_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(durable_file, "write_whole", full)

@@ -53,7 +53,7 @@ def pipeline_of(branches: Any, directory: Path) -> BatchPipeline:
         clock_after=lambda _offsets, watermark_ms: watermark_ms,
     )
     flow: Any = SimpleNamespace(appended=lambda: None)
-    return BatchPipeline(plan, trunk, directory, steps, branches, flow)
+    return BatchPipeline(plan, trunk, directory, steps, branches, flow, lambda: None)
 
 
 def query_of(pipeline: BatchPipeline, batch: Batch) -> Any:

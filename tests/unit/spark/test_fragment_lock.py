@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain.runtime.fragment_lock import FragmentLock
+from drivetrain.runtime.lock_marks import LostLockError
 
 HOLDER = """
 import sys
@@ -95,3 +97,24 @@ def test_whoever_cannot_be_alive_here_is_not_waited_for(
     text = json.dumps(told)
     path.write_text(text[:-9] if change == "torn" else text)
     assert FragmentLock(path, "app/f").take() is not None
+
+
+def test_a_holder_whose_lock_was_given_to_another_is_refused_and_leaves_that_ones_mark(
+    tmp_path: Path,
+) -> None:
+    first, second = (FragmentLock(tmp_path / "lock", "app/f") for _ in range(2))
+    assert first.take() is not None
+    first.require_own()
+    fcntl.flock(first._lock._descriptor, fcntl.LOCK_UN)
+    first.require_own()  # nobody has taken it yet
+    assert second.take() is not None
+    mark = second.mark
+    with pytest.raises(LostLockError, match="another process has this fragment") as lost:
+        first.require_own()
+    assert mark in str(lost.value)
+    first.release()
+    assert second.mark == mark
+    second.require_own()
+    (tmp_path / "lock").unlink()
+    with pytest.raises(LostLockError, match="its lock's file was deleted"):
+        second.require_own()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DiskFullError, InputError, OutputError, UnavailableError, UserError
+from drivetrain.runtime.lock_marks import LostLockError
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
@@ -419,3 +421,60 @@ def test_half_a_directory_is_no_prepared_one(tmp_path: Path) -> None:
     first.release()
     assert second.acquire_or_share(FIRST, 0)
     assert not (second.path / "clearing").exists()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_who_lost_the_lock_is_refused_once_another_process_has_begun(
+    tmp_path: Path, is_deleted: bool
+) -> None:
+    former, second, alone = (directory(tmp_path) for _ in range(3))
+    alone.ownership.require()  # it only looks
+
+    def lose(holders: list[RunDirectory]) -> None:
+        if is_deleted:
+            (holders[0].path / "lock").unlink()
+        else:
+            for holder in holders:
+                fcntl.flock(holder._lock._descriptor, fcntl.LOCK_UN)
+
+    former.acquire()
+    former.ownership.require()
+    lose([former])
+    assert second.acquire_or_share(FIRST, 0)
+    with pytest.raises(LostLockError, match="another process has this application"):
+        former.ownership.require()
+    former.release()
+    second.preparation.note(FIRST, {})
+    second.share()
+    joined = directory(tmp_path)
+    assert not joined.acquire_or_share(FIRST, 0)
+    for shares in (second, joined):
+        shares.ownership.require()
+    lose([second, joined])
+    alone.acquire()
+    for shares in (second, joined):
+        with pytest.raises(LostLockError, match=f'"pid": {os.getpid()}'):
+            shares.ownership.require()
+    with pytest.raises(UnavailableError, match="already running") as refused:
+        directory(tmp_path).acquire()
+    assert f'"pid": {os.getpid()}' in str(refused.value)
+
+
+def test_an_executor_takes_a_fragment_that_another_one_lost(tmp_path: Path) -> None:
+    first, second = directory(tmp_path), directory(tmp_path)
+    first.acquire_or_share(FIRST, 0)
+    first.preparation.note(FIRST, {})
+    first.share()
+    second.acquire_or_share(FIRST, 0)
+    lock, other = first.fragment_lock("f"), second.fragment_lock("f")
+    assert lock.take() is not None
+    first.ownership.take_fragment("f", lock)
+    first.ownership.require("f")
+    first.ownership.require("of another executor")
+    fcntl.flock(lock._lock._descriptor, fcntl.LOCK_UN)
+    assert other.take() is not None
+    first.ownership.require()
+    with pytest.raises(LostLockError, match="another process has this fragment"):
+        first.ownership.require("f")
+    first.ownership.drop_fragment("f")
+    first.ownership.require("f")

@@ -31,7 +31,7 @@ from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.cluster.executor.attempt_thread import run_in_thread
 from drivetrain.cluster.executor.change_checks import checked
 from drivetrain.cluster.executor.executor_registration import register
-from drivetrain.cluster.executor.failure_views import error_of, is_retryable
+from drivetrain.cluster.executor.failure_views import error_of, is_retryable, why_it_ends
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.executor.report_outbox import STALE_EPOCH, Outbox
 from drivetrain.cluster.executor.spark_work import SparkWork
@@ -329,7 +329,7 @@ class Executor(GuardedActor):
             else:
                 self._deploy(waiting)
         if message.lost:
-            self._begin_to_end(70, "Spark has ended", drain=False)
+            self._begin_to_end(70, why_it_ends(message.error), drain=False)
         self._end_if_over()
 
     # -- reporting -----------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import logging
 
+from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.errors import DrivetrainError, InternalError, OperatorError, UnavailableError, UserError
+from drivetrain.runtime.lock_marks import LostLockError
 from drivetrain.spark.session.spark_errors import translated
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,12 @@ def is_retryable(error: DrivetrainError, *, running: bool) -> bool:
     if isinstance(error, OperatorError) or not isinstance(error, UserError):
         return True
     return running and type(error) is UserError
+
+
+def why_it_ends(error: ErrorView | None) -> str:
+    """Why an executor ends when an attempt that failed with this error cannot be followed by another."""
+    is_replaced = error is not None and error.code == LostLockError.code
+    return "another process has what it runs" if is_replaced else "Spark has ended"
 
 
 def java_is_lost(error: DrivetrainError | None) -> DrivetrainError:

@@ -13,7 +13,7 @@ Invariants:
 1. `RUNNING` is sent at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
    A finished attempt takes part in checkpoints until it is retired, and may still send `FAILED`.
 2. When the last outcome is sent, the query is stopped and the lock is free, unless `lost` is set because
-   Spark has ended: then the process must end.
+   Spark has ended, or its locks are lost: then the process must end.
 
 Called by `executor` and `attempt_thread`.
 """
@@ -41,6 +41,7 @@ from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.runtime.fragment_roles import Role
+from drivetrain.runtime.lock_marks import LostLockError
 from drivetrain.runtime.state.divided_state import DividedState
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
@@ -168,6 +169,8 @@ class Attempt:
                 error = error_of(raised, f"fragment {self.fragment}")
         if outcome is FragmentOutcome.FAILED and lost_java.is_lost():
             error, lost = java_is_lost(error), True
+        elif isinstance(error, LostLockError):
+            lost = True  # a new executor takes the locks, if the application still wants one
         self._announce(outcome, error, lost)
         if outcome is FragmentOutcome.FINISHED and self._driver is not None and not self._has_left:
             yield from self._serve_checkpoints(self._driver.query)
@@ -206,6 +209,7 @@ class Attempt:
         outcome = None
         try:
             mark = yield from self._locked(lock)
+            execution.rundir.ownership.take_fragment(self.fragment, lock)
             DividedState(execution.rundir.fragment(self.fragment)).settle()
             role = None if running is None else self._role(running)
             if running is not None and (role is None or role.how not in (None, "drains")):
@@ -226,6 +230,7 @@ class Attempt:
             return outcome
         finally:
             self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
+            execution.rundir.ownership.drop_fragment(self.fragment)
 
     def _role(self, running: RunningVersions) -> Role | None:
         """The role in which the fragment has to run, so that it can be compiled; None: it has left."""
@@ -278,6 +283,7 @@ class Attempt:
         self._look_at_version()
         driver.start()
         while not self._cancelled.is_set():
+            driver.query.require_own()
             self._announce_running(driver)
             try:
                 driver.step(

@@ -48,10 +48,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
-import pyarrow.fs as pafs
-
 from drivetrain.api.sinks import FileSink, Guarantee
 from drivetrain.config import Config
+from drivetrain.config.catalog import checkpoint as checkpoint_keys
 from drivetrain.connectors.files.file_formats import (
     EXTENSIONS,
     compression_of,
@@ -70,16 +69,12 @@ from drivetrain.connectors.files.publication_manifest import (
     last_published,
 )
 from drivetrain.connectors.files.rolling import FILE_BYTES, Rolling
-from drivetrain.connectors.files.staging import Target, join_parts, stage_parts, stage_table
+from drivetrain.connectors.files.staging import BatchStaging, Target
 from drivetrain.connectors.files.stored_rolling import StoredRolling
 from drivetrain.core.replay.replay import FIRST_LIFE
-from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.objects.settings import StoreSettings
-from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
 from drivetrain.spark.connector.publishing import abort_after
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
-from drivetrain.spark.measure.small_batches import SmallBatches
-from drivetrain.spark.session.spark_errors import own_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,14 +94,14 @@ class FileSinkWriter:
         self._uri = _absolute(sink.path)
         stores = StoreSettings.of(context.config or Config())
         self._directory = OutputDirectory(
-            self._uri, context.app_id, context.state_dir, stores, sink.partition_by
+            self._uri, context.app_id, context.state_dir, stores, sink.partition_by, context.require_own
         )
-        self._staging = f"{self._directory.staging}/{context.sink_id}"
-        """Where workers write the parts of a large batch."""
-        self._staging_files = staging_files(self._directory.filesystem)
-        self._whole_in = staging_folder(self._directory.filesystem, self._staging)
-        """Where the file of a batch is written before it is published."""
-        self._manifest = Manifest(_absolute(sink.together or sink.path), context.app_id, stores)
+        copied_to = (context.config or Config())[checkpoint_keys.COPY_TO]
+        is_contended = self._directory.is_contended(is_copied=copied_to != checkpoint_keys.COPY_TO.default)
+        home = _absolute(sink.together or sink.path)
+        self._manifest = Manifest(
+            home, context.app_id, stores, context.require_own, is_contended=is_contended
+        )
         self._life = "" if context.life == FIRST_LIFE else f"life{context.life}-"
         parts = Target(self._uri, sink.format, b"", compression_of(sink), stores)
         self._target = dataclasses.replace(parts, format="parquet", compression="snappy")
@@ -115,16 +110,15 @@ class FileSinkWriter:
             self._partitions = PartitionedFiles(self._directory, context.sink_id, parts, sink.partition_by)
         else:
             self._target = parts
-        size_bytes = FILE_BYTES if sink.roll is None else sink.roll.size_bytes
-        age_ms = None if sink.roll is None else sink.roll.age_ms
+        limits = (FILE_BYTES, None) if sink.roll is None else (sink.roll.size_bytes, sink.roll.age_ms)
         files = (self._directory, context.sink_id, self._target, self._partitions)
         self._stored: StoredRolling | None = None
-        """The same as `_rolling`, if it is in an object store."""
-        if objects_of(self._directory.filesystem) is None:
-            self._rolling = Rolling(*files, size_bytes=size_bytes, age_ms=age_ms)
+        """The same as `_rolling`, if a process that is taken for lost may still publish."""
+        if not is_contended:
+            self._rolling = Rolling(*files, size_bytes=limits[0], age_ms=limits[1])
         else:
             folders = PreparedFolders(self._directory, context.state_dir, context.claim)
-            self._stored = StoredRolling(*files, folders, size_bytes=size_bytes, age_ms=age_ms)
+            self._stored = StoredRolling(*files, folders, size_bytes=limits[0], age_ms=limits[1])
             self._rolling = self._stored
         self._turn = threading.Lock()
         """Held while files are joined and published, by batches, checkpoints and polls."""
@@ -132,7 +126,7 @@ class FileSinkWriter:
         self._claimed = False
         self._last: int | None = None
         """The newest batch that counts as published; None until it is looked up."""
-        self._small = SmallBatches()
+        self._staging = BatchStaging(self._directory, context.sink_id, is_contended=is_contended)
         self._one_by_one: bool | None = None
         """Whether the manifest counts every file; None before the first batch."""
 
@@ -256,10 +250,9 @@ class FileSinkWriter:
         rendered = render(df, self._sink)
         header = b"" if self._sink.partition_by else header_of(df, self._sink)
         self._ready(one_by_one=not waits)
-        filesystem, staged, name = self._directory.filesystem, self._staging_files, self.name_of(batch_id)
-        whole = f"{self._whole_in}/whole"
+        staged, whole, name = self._staging.files, self._staging.whole, self.name_of(batch_id)
         try:
-            rows = self._stage(rendered, dataclasses.replace(self._target, header=header), whole)
+            rows = self._staging.stage(rendered, dataclasses.replace(self._target, header=header))
             if rows and self._partitions is not None:
                 self._partitions.check(whole)
             if waits:
@@ -270,7 +263,7 @@ class FileSinkWriter:
             elif rows and not waits and self._sink.roll is None:
                 path = f"{self._directory.path}/{name}"
                 with refusals_named(path):
-                    publish_file(filesystem, whole, path, staged)
+                    self._directory.publish(whole, path, staged)
             elif rows:
                 waiting = f"{rows}.{len(header)}.{schema_checksum(df, rendered)}.{name}{WAITING}"
                 if waits:
@@ -279,7 +272,7 @@ class FileSinkWriter:
                 else:
                     self._rolling.take(whole, waiting, staged)
         finally:
-            self._empty_staging()
+            self._staging.empty()
         if rows and not waits:
             self._last = batch_id
         return rows
@@ -288,16 +281,6 @@ class FileSinkWriter:
         """Finish what a process that died was dividing among partitions."""
         with self._publishing():
             self._rolling.finish()
-
-    def _empty_staging(self) -> None:
-        """Delete staged files. Beside the output their directory stays.
-
-        Readers that list the output with everything below it fail if a directory disappears meanwhile.
-        """
-        if self._whole_in == self._staging:
-            self._staging_files.delete_dir_contents(self._whole_in)
-        else:
-            self._staging_files.delete_dir(self._whole_in)
 
     def _published(self) -> int:
         """The newest batch of this life that counts as published."""
@@ -316,7 +299,7 @@ class FileSinkWriter:
     def _is_time_to_look(self) -> bool:
         """Whether to list what waits: in an object store not with each batch, since listings cost money."""
         now_s = time.monotonic()
-        if self._whole_in != self._staging and now_s - self._looked_s < STORE_LOOK_S:
+        if self._staging.is_elsewhere and now_s - self._looked_s < STORE_LOOK_S:
             return False
         self._looked_s = now_s
         return True
@@ -347,11 +330,7 @@ class FileSinkWriter:
                 self._claimed = True
             if self._one_by_one != one_by_one:
                 self._count(one_by_one=one_by_one)
-            for folder in {self._whole_in, self._staging} if is_first else {self._whole_in}:
-                files = self._staging_files if folder == self._whole_in else filesystem
-                if files.get_file_info(folder).type == pafs.FileType.Directory:
-                    files.delete_dir_contents(folder)  # unfinished files of a killed run
-            self._staging_files.create_dir(self._whole_in, recursive=True)
+            self._staging.begin(is_first=is_first)
             if not one_by_one:
                 filesystem.create_dir(self._directory.prepared, recursive=True)
 
@@ -379,21 +358,6 @@ class FileSinkWriter:
     def _relative(self) -> str:
         """The sink's directory, relative to the manifest's."""
         return self._directory.path.removeprefix(self._manifest.root).strip("/") or "."
-
-    def _stage(self, rendered: DataFrame, target: Target, whole: str) -> int:
-        """Write the batch to the file `whole`, if it has rows, and return their number."""
-        table = self._small.table(rendered)
-        if table is not None:
-            self._small.record_output(table.nbytes)
-            return stage_table(table, target, whole).rows if table.num_rows else 0
-        with own_errors():
-            parts = stage_parts(rendered, target, self._staging)
-        self._small.record_output(sum(part.size_bytes for part in parts))
-        if parts:
-            join_parts(parts, target, whole)
-        if self._whole_in != self._staging:
-            self._directory.filesystem.delete_dir(self._staging)
-        return sum(part.rows for part in parts)
 
 
 def _absolute(place: str) -> str:

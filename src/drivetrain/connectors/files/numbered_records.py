@@ -1,9 +1,9 @@
-"""A series of records in an object store, of which the newest counts.
+"""A series of records, of which the newest counts.
 
-The problem: a record in an object store cannot be replaced only if it has not changed, so a process that was
-suspended while it replaced one would bring back an old state when it wakes.
+The problem: a file, or an object in a store, cannot be replaced only if it has not changed, so a process that
+was suspended while it replaced one would bring back an old state when it wakes.
 
-The design: each record is an object of its own, with a number, and is created only if there is none of its
+The design: each record is a file of its own, with a number, and is created only if there is none of its
 number. Older ones are deleted, so their numbers may be free again: a process that has created a record also
 looks for later ones.
 
@@ -23,7 +23,7 @@ import re
 import pyarrow.fs as pafs
 
 from drivetrain.errors import InternalError
-from drivetrain.runtime.objects.object_files import objects_of
+from drivetrain.runtime.whole_files import create_file, delete_if_there, read_whole_file
 
 _KEPT = 2
 """How many records stay: a process may be reading the one before the newest."""
@@ -31,7 +31,7 @@ _TRIES = 10
 
 
 class NumberedRecords:
-    """The records `<stem><number>.json` in a folder of an object store."""
+    """The records `<stem><number>.json` in a folder of an object store, of HDFS, or of this machine."""
 
     def __init__(self, filesystem: pafs.FileSystem, folder: str, stem: str = "") -> None:
         self._files = filesystem
@@ -41,14 +41,12 @@ class NumberedRecords:
 
     def newest(self) -> tuple[int, bytes] | None:
         """The newest record with its number; None if there is none."""
-        objects = objects_of(self._files)
-        assert objects is not None
         for _ in range(_TRIES):
             numbers = self._numbers()
             if not numbers:
                 return None
             try:
-                return max(numbers), objects.read_file(self._path(max(numbers)))
+                return max(numbers), read_whole_file(self._files, self._path(max(numbers)))
             except FileNotFoundError:  # there are newer ones by now
                 continue
         raise InternalError("a record is replaced faster than it is read", where=self._folder)
@@ -56,16 +54,14 @@ class NumberedRecords:
     def append(self, number: int, content: bytes) -> bool:
         """Create the record of this number; False if another process was faster, and this one changed nothing
         that counts."""
-        objects = objects_of(self._files)
-        assert objects is not None
-        if not objects.create_file(self._path(number), content):
+        if not create_file(self._files, self._path(number), content):
             return False
         numbers = self._numbers()
         if max(numbers, default=number) > number:
             return False
         for older in numbers:
             if older <= number - _KEPT:
-                self._files.delete_file(self._path(older))
+                delete_if_there(self._files, self._path(older))
         return True
 
     def _numbers(self) -> list[int]:

@@ -18,7 +18,8 @@ Invariants:
 
 1. `check` changes nothing that a reader can see.
 2. Only files that this application published are ever removed.
-3. Of several that claim an empty place in an object store at the same time, one succeeds.
+3. Of several that claim an empty place at the same time, one succeeds; but not on file systems of other
+   kinds than this machine's, object stores and HDFS.
 
 Called by the file sink.
 """
@@ -31,7 +32,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from drivetrain.errors import OutputError
 from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.objects.settings import StoreSettings
-from drivetrain.runtime.whole_files import full_disk_named, is_local, publish_bytes
+from drivetrain.runtime.whole_files import create_file, full_disk_named, is_local, publish_bytes, publish_file
 
 OURS = "_drivetrain"
 SHOWINGS = "showings"
@@ -53,7 +54,10 @@ WAITING = ".waiting"
 
 
 class OutputDirectory:
-    """The output directory of one sink of one application."""
+    """The output directory of one sink of one application.
+
+    `require_own` raises LostLockError if another process writes there by now.
+    """
 
     def __init__(
         self,
@@ -62,9 +66,13 @@ class OutputDirectory:
         state_dir: str,
         stores: StoreSettings,
         partition_by: Sequence[str] = (),
+        require_own: Callable[[], None] | None = None,
     ) -> None:
         self.filesystem, self.path = locate(uri, stores)
         self.path = self.path.rstrip("/")
+        self.require_own = require_own
+        self.writer = uuid.uuid4().hex[:8]
+        """Distinguishes files of this process that are not finished from those of others."""
         self._app_id = app_id
         self._partition_by = list(partition_by)
         self._state_fs, self._state_dir = locate(state_dir)
@@ -98,6 +106,13 @@ class OutputDirectory:
     def dividing(self) -> str:
         """The directory of files that are being divided among partitions; hidden from readers."""
         return f"{self.path}/{OURS}/dividing"
+
+    def publish(self, aside: str, path: str, staged: pafs.FileSystem | None = None) -> None:
+        """Move the finished file `aside`, of the file system `staged` or of this one, to `path`.
+
+        Raises LostLockError instead if another process writes here.
+        """
+        publish_file(self.filesystem, aside, path, staged, require=self.require_own)
 
     def check(self) -> None:
         """Raise OutputError unless the directory can be ours and is writable."""
@@ -166,10 +181,11 @@ class OutputDirectory:
         self.filesystem.create_dir(f"{self.path}/{OURS}", recursive=True)
         ours = {"app_id": self._app_id, "token": token, "partition_by": self._partition_by}
         content = json.dumps(ours).encode()
-        objects, path = objects_of(self.filesystem), f"{self.path}/{OURS}/owner.json"
-        if objects is None or (owner is not None and owner == self.owner()):
-            publish_bytes(self.filesystem, path, content)
-        elif not objects.create_file(path, content):
+        path = f"{self.path}/{OURS}/owner.json"
+        is_first_come = objects_of(self.filesystem) is not None or is_local(self.filesystem)
+        if not is_first_come or (owner is not None and owner == self.owner()):
+            publish_bytes(self.filesystem, path, content, self.require_own)
+        elif not create_file(self.filesystem, path, content):
             self.check()  # raises if it is another application
             raise OutputError(
                 "another process of this application claims the output directory at the same time",
@@ -192,8 +208,8 @@ class OutputDirectory:
             self._state_fs.delete_file(self._token_path())
 
     def _remove_ours(self) -> None:
-        """Remove what is hidden. In an object store a record stays, if there are any: see `showings`."""
-        if objects_of(self.filesystem) is None:
+        """Remove what is hidden; but a record stays, if there are any: see `showings`."""
+        if objects_of(self.filesystem) is None and not self.has_showings():
             self.filesystem.delete_dir(self.ours)
             return
         for info in self.filesystem.get_file_info(pafs.FileSelector(self.ours, allow_not_found=True)):
@@ -201,6 +217,18 @@ class OutputDirectory:
                 self.filesystem.delete_file(info.path)
             elif info.base_name != SHOWINGS:
                 self.filesystem.delete_dir(info.path)
+
+    def is_contended(self, *, is_copied: bool) -> bool:
+        """Whether former processes may wake and write here when another machine has continued their
+        application, because its checkpoints are copied, now or earlier."""
+        if objects_of(self.filesystem) is not None:
+            return True
+        return is_local(self.filesystem) and (is_copied or self.has_showings())
+
+    def has_showings(self) -> bool:
+        """Whether records decide here what becomes visible; see `showings`."""
+        info = self.filesystem.get_file_info(f"{self.ours}/{SHOWINGS}")
+        return bool(info.type == pafs.FileType.Directory)
 
     def published(self) -> list[str]:
         """The paths of the published files."""

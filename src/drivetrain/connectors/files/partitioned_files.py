@@ -46,7 +46,7 @@ from drivetrain.connectors.partition_values import NULL_FOLDER, runs, sorted_tab
 from drivetrain.durable import sync
 from drivetrain.errors import OutputError
 from drivetrain.runtime.objects.object_files import objects_of
-from drivetrain.runtime.whole_files import is_local, publish_file, staging_files, staging_folder
+from drivetrain.runtime.whole_files import is_local, staging_files, staging_folder
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _NAME_BYTES = 255
@@ -67,7 +67,8 @@ class PartitionedFiles:
         self._hidden = directory.dividing
         self._filesystem = directory.filesystem
         self._staging = staging_files(self._filesystem)
-        self._parts = staging_folder(self._filesystem, f"{directory.joining}/{sink_id}-parts")
+        parts = f"{directory.joining}/{sink_id}-{directory.writer}-parts"
+        self._parts = staging_folder(self._filesystem, parts)
 
     def check(self, path: str) -> None:
         """Raise `OutputError` if a value in the staged file `path` cannot name a directory."""
@@ -90,7 +91,7 @@ class PartitionedFiles:
         whole = self._whole(name)
         with refusals_named(self._hidden):
             self._filesystem.create_dir(self._hidden, recursive=True)
-            publish_file(self._filesystem, aside, whole, staged)
+            self._directory.publish(aside, whole, staged)
         if staged is None or objects_of(self._filesystem) is None:
             staged, aside = self._filesystem, whole
         self._divide(staged, aside, self._folders(staged, aside), name)
@@ -143,7 +144,7 @@ class PartitionedFiles:
                 for folder, aside in paths.items():
                     _create_directory(self._filesystem, self._directory.path, folder)
                     path = f"{self._directory.path}/{folder}/{name}"
-                    publish_file(self._filesystem, aside, path, self._staging)
+                    self._directory.publish(aside, path, self._staging)
                 self._staging.delete_dir(self._parts)
 
     def _write(self, filesystem: pafs.FileSystem, whole: str, paths: dict[str, str]) -> None:

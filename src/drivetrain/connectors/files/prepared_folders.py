@@ -23,6 +23,7 @@ Called by `stored_rolling`.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ import pyarrow.fs as pafs
 from drivetrain.connectors.files.output_ownership import OutputDirectory
 from drivetrain.connectors.files.publication_manifest import NONE, batch_of
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.whole_files import delete_if_there
 
 _ALL: Final = sys.maxsize
 
@@ -131,7 +133,10 @@ class PreparedFolders:
                 continue
             for info in self._files_in(self._path(name)):
                 if batch_of(info.base_name) > limit:
-                    files.delete_file(info.path)
+                    delete_if_there(files, info.path)
+            if name not in ("", known.own) and not self._files_in(self._path(name)):
+                with contextlib.suppress(FileNotFoundError):  # another process has deleted it
+                    files.delete_dir(self._path(name))
 
     def _known(self) -> Folders:
         if self._folders is None:

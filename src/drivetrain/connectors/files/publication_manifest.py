@@ -10,10 +10,11 @@ and may see one sink a moment ahead of the other.
     <home>/_drivetrain/published-<application>.json
         {"transaction": 7, "sinks": {"ledger": {"directory": "ledger", "last": 41}, …}}
 
-In an object store it is a series of files `published-<application>-<number>.json`, of which the newest
-counts (see `numbered_records`). `home` is the directory in which the sinks publish `together`, or else the
-sink's own. "last" is null while batches are published one by one: then every existing file counts. The same
-holds for a sink's own directory without a manifest.
+In an object store, and where several processes may believe that they publish, it is a series of files
+`published-<application>-<number>.json`, of which the newest counts (see `numbered_records`). `home` is the
+directory in which the sinks publish `together`, or else the sink's own. "last" is null while batches are
+published one by one: then every existing file counts. The same holds for a sink's own directory without a
+manifest.
 
 What if we die here: between two names, or before the manifest, the next run publishes the transaction again
 (`publishing`), which gives the remaining files their names, and then replaces the manifest.
@@ -73,15 +74,30 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class Manifest:
-    """The manifest of one application's sinks under the directory `home`."""
+    """The manifest of one application's sinks under the directory `home`.
 
-    def __init__(self, home: str, app_id: str, stores: StoreSettings) -> None:
+    `require_own` raises LostLockError if another process publishes by now. If it `is_contended`, a process
+    that is taken for lost may still publish, and the manifest is a series of files.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        app_id: str,
+        stores: StoreSettings,
+        require_own: Callable[[], None] | None = None,
+        *,
+        is_contended: bool = False,
+    ) -> None:
+        self._require_own = require_own
         self.filesystem, root = locate(home, stores)
         self.root = root.rstrip("/")
         self._path = f"{self.root}/{OURS}/published-{app_id}.json"
         self._records: NumberedRecords | None = None
-        if objects_of(self.filesystem) is not None:
-            self._records = _records(self.filesystem, self.root, app_id)
+        if objects_of(self.filesystem) is not None or is_local(self.filesystem):
+            records = _records(self.filesystem, self.root, app_id)
+            is_series = is_contended or objects_of(self.filesystem) is not None
+            self._records = records if is_series or records.newest() is not None else None
 
     def read(self) -> Published:
         """The current content."""
@@ -91,7 +107,7 @@ class Manifest:
         """Replace the content, durably, where it is one file; for `change`."""
         with refusals_named(self._path):
             self.filesystem.create_dir(f"{self.root}/{OURS}", recursive=True)
-            publish_bytes(self.filesystem, self._path, msgspec.json.encode(published))
+            publish_bytes(self.filesystem, self._path, msgspec.json.encode(published), self._require_own)
 
     def change(self, changed: Callable[[Published], Published]) -> None:
         """Replace the content by what `changed` makes of it; call it with `locked` held.
@@ -137,7 +153,7 @@ class Manifest:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock on changes; on file systems without locks the caller must be the only writer."""
-        if not is_local(self.filesystem):
+        if self._records is not None or not is_local(self.filesystem):
             yield
             return
         lock = Path(f"{self._path}.lock")
@@ -242,8 +258,6 @@ def _whole_names(filesystem: pafs.FileSystem, directory: str, *, one_by_one: boo
 
 def _left_behind(filesystem: pafs.FileSystem, directory: str, divided: Set[str]) -> Set[str]:
     """The files among the divided ones that are complete: a process that woke late has moved them back."""
-    if objects_of(filesystem) is None:
-        return frozenset()
     decided = Showings(filesystem, directory).decided_last()
     return frozenset() if decided is None else divided - decided
 

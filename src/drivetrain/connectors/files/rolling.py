@@ -44,7 +44,7 @@ from drivetrain.connectors.files.partitioned_files import PartitionedFiles
 from drivetrain.connectors.files.publication_manifest import NONE, batch_of
 from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.runtime.objects.object_files import objects_of
-from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
+from drivetrain.runtime.whole_files import staging_files, staging_folder
 
 FILE_BYTES = 128 * 2**20
 """The size of a joined file by default."""
@@ -104,7 +104,10 @@ class Rolling:
         self._size_bytes = size_bytes
         self._age_ms = age_ms
         self._stem = f"part-{sink_id}-"
-        self._joining = f"{directory.joining}/{sink_id}"
+        self._joining = f"{directory.joining}/{sink_id}-{directory.writer}"
+        self._shown: dict[str, int] = {}
+        """The last batch that this process has shown, by life. What is not later, and waits, was put there by
+        a former process that was suspended meanwhile."""
         self._known_s: dict[str, float] = {}
         """When this process first knew the waiting files, by path: its monotonic time, in seconds."""
         self._name = re.compile(
@@ -123,7 +126,7 @@ class Rolling:
     def prepare(self, aside: str, waiting: str, staged: pafs.FileSystem) -> None:
         """Keep the finished file `aside`, of the file system `staged`, as a prepared batch."""
         folder = self._directory.prepared
-        publish_file(self._directory.filesystem, aside, f"{folder}/{waiting}", staged)
+        self._directory.publish(aside, f"{folder}/{waiting}", staged)
 
     def count(self, published: int, last: int) -> dict[int, int]:
         """Have the prepared batches after `published` count up to `last`; returns their numbers of rows."""
@@ -149,11 +152,11 @@ class Rolling:
         filesystem, folder = self._directory.filesystem, self._directory.rolling
         with refusals_named(folder):
             filesystem.create_dir(folder, recursive=True)
-            publish_file(filesystem, aside, f"{folder}/{waiting}", staged)
+            self._directory.publish(aside, f"{folder}/{waiting}", staged)
 
     def waiting(self) -> list[Waiting]:
         """The files that wait and count, in the order of batches."""
-        found = self._all()
+        found = [one for one in self._all() if one.last > self._shown.get(one.life, NONE)]
         found.sort(key=lambda one: (one.last, -one.first))
         kept: list[Waiting] = []
         for one in reversed(found):  # a joined file comes before its parts
@@ -174,10 +177,11 @@ class Rolling:
             one = group[0] if len(group) == 1 else self._joined(group)
             if self._partitions is not None:
                 self._partitions.show(one.path, one.name)
-                continue
-            path = f"{self._directory.path}/{one.name}"
-            with refusals_named(path):
-                publish_file(self._directory.filesystem, one.path, path)
+            else:
+                path = f"{self._directory.path}/{one.name}"
+                with refusals_named(path):
+                    self._directory.publish(one.path, path)
+            self._shown[one.life] = one.last
 
     def finish(self) -> None:
         """Finish what a process that died had begun."""

@@ -15,6 +15,7 @@ Called by the file sink.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,13 +27,14 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from drivetrain.connectors.files.file_formats import lines_of
-from drivetrain.connectors.files.output_ownership import refusals_named
+from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.settings import StoreSettings
-from drivetrain.runtime.whole_files import staging_files
+from drivetrain.runtime.whole_files import delete_if_there, staging_files, staging_folder
 from drivetrain.spark.measure.batch_times import computing
-from drivetrain.spark.session.spark_errors import embedded
+from drivetrain.spark.measure.small_batches import SmallBatches
+from drivetrain.spark.session.spark_errors import embedded, own_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 _COPY_BYTES = 8 * 1024 * 1024
 _ROW_GROUP_ROWS = 1024 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
+_LEFT_S = 3600
+"""How old an unfinished file is at least that no running process has."""
 _PART_SCHEMA = "partition int, path string, rows long, bytes long"
 
 
@@ -71,16 +75,79 @@ class Staged:
     size_bytes: int
 
 
+class BatchStaging:
+    """Where one sink writes the file of a batch before it is published.
+
+    The names of its files begin with that of their writer. With `is_contended` several processes may believe
+    that they are the sink's: then those of others are deleted only when they are old.
+    """
+
+    def __init__(self, directory: OutputDirectory, sink_id: str, *, is_contended: bool) -> None:
+        self._directory = directory
+        self._is_contended = is_contended
+        self._parts_in = f"{directory.staging}/{sink_id}"
+        """Where workers write the parts of a large batch."""
+        self._whole_in = staging_folder(directory.filesystem, self._parts_in)
+        self.files = staging_files(directory.filesystem)
+        """The file system of `whole`."""
+        self.whole = f"{self._whole_in}/{directory.writer}-whole"
+        """The file of the batch."""
+        self._small = SmallBatches()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the file is on another file system than the sink's directory."""
+        return self._whole_in != self._parts_in
+
+    def begin(self, *, is_first: bool) -> None:
+        """Prepare for a batch; for the `first` delete unfinished files of a killed run."""
+        if is_first:
+            if self._directory.require_own is not None:
+                self._directory.require_own()
+            before_ns = time.time_ns() - _LEFT_S * 10**9 if self._is_contended else None
+            for folder in (self._parts_in, self._directory.joining):
+                _delete_files(self._directory.filesystem, folder, before_ns=before_ns)
+        self.files.create_dir(self._whole_in, recursive=True)
+
+    def stage(self, rendered: DataFrame, target: Target) -> int:
+        """Write the file of a batch, if it has rows, and return their number."""
+        table = self._small.table(rendered)
+        if table is not None:
+            self._small.record_output(table.nbytes)
+            return stage_table(table, target, self.whole).rows if table.num_rows else 0
+        with own_errors():
+            parts = stage_parts(rendered, target, f"{self._parts_in}/{self._directory.writer}")
+        self._small.record_output(sum(part.size_bytes for part in parts))
+        if parts:
+            join_parts(parts, target, self.whole)
+        if self.is_elsewhere:
+            _delete_files(self._directory.filesystem, self._parts_in, self._directory.writer)
+        return sum(part.rows for part in parts)
+
+    def empty(self) -> None:
+        """Delete what is staged. Beside the output its directory stays.
+
+        Readers that list the output with everything below it fail if a directory disappears meanwhile.
+        """
+        if self.is_elsewhere:
+            self.files.delete_dir(self._whole_in)
+        else:
+            _delete_files(self.files, self._parts_in, self._directory.writer)
+
+
 def stage_table(table: pa.Table, target: Target, path: str) -> Staged:
     """Write a batch that is in the driver to the hidden file `path`."""
     rows = _write(iter(table.to_batches()), table.schema, target, path, staging_files(target.files))
     return Staged(path, rows, table.nbytes)
 
 
-def stage_parts(df: DataFrame, target: Target, directory: str) -> list[Staged]:
-    """Let Spark's workers write a batch as parts in the hidden `directory`, in the order of partitions."""
+def stage_parts(df: DataFrame, target: Target, stem: str) -> list[Staged]:
+    """Let Spark's workers write a batch as parts, in the order of partitions.
+
+    `stem` is a hidden directory, and the beginning of the names of the parts in it.
+    """
     with computing():
-        written = df.mapInArrow(_part_writer(target, directory), _PART_SCHEMA).collect()
+        written = df.mapInArrow(_part_writer(target, stem), _PART_SCHEMA).collect()
     return [Staged(row.path, row.rows, row.bytes) for row in sorted(written, key=lambda row: row.partition)]
 
 
@@ -108,6 +175,17 @@ def join_files(paths: list[str], header_bytes: int, target: Target, path: str) -
         with staging.open_output_stream(path, compression=target.compression) as out:
             for number, one in enumerate(paths):
                 _copy(filesystem, one, target.compression, out, skip=header_bytes if number else 0)
+
+
+def _delete_files(
+    filesystem: pafs.FileSystem, folder: str, stem: str = "", *, before_ns: int | None = None
+) -> None:
+    """Delete the files below a hidden folder whose names begin with `stem`, if they are old."""
+    selector = pafs.FileSelector(folder, allow_not_found=True, recursive=True)
+    for info in filesystem.get_file_info(selector):
+        is_old = before_ns is None or (info.mtime_ns is not None and info.mtime_ns < before_ns)
+        if info.type == pafs.FileType.File and info.base_name.startswith(stem) and is_old:
+            delete_if_there(filesystem, info.path)
 
 
 def _copy(
@@ -146,9 +224,7 @@ def _is_full(held: list[pa.Table]) -> bool:
     )
 
 
-def _part_writer(
-    target: Target, directory: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _part_writer(target: Target, stem: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # A part has no header and, for lines, no compression: the joined file has them.
     packed = target.compression if target.format == "parquet" else None
     bare = Target(target.uri, target.format, b"", packed, target.stores)
@@ -159,7 +235,7 @@ def _part_writer(
             return
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        path = f"{directory}/{partition:05d}-{uuid.uuid4().hex}"
+        path = f"{stem}-{partition:05d}-{uuid.uuid4().hex}"
         size_bytes = 0
 
         def counted() -> Iterator[pa.RecordBatch]:

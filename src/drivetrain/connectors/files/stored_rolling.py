@@ -35,7 +35,7 @@ from drivetrain.connectors.files.rolling import Rolling, Waiting
 from drivetrain.connectors.files.showings import Showings, ShownGroup
 from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.errors import OutputError
-from drivetrain.runtime.whole_files import publish_file, staging_files, staging_folder
+from drivetrain.runtime.whole_files import delete_if_there, staging_files, staging_folder
 
 _TRIES = 5
 
@@ -72,7 +72,12 @@ class StoredRolling(Rolling):
     def prepare(self, aside: str, waiting: str, staged: pafs.FileSystem) -> None:
         """Keep the finished file `aside` as a prepared batch."""
         self.folders.keep()
-        publish_file(self._directory.filesystem, aside, f"{self.folders.own}/{waiting}", staged)
+        self._directory.filesystem.create_dir(self.folders.own, recursive=True)
+        try:
+            self._directory.publish(aside, f"{self.folders.own}/{waiting}", staged)
+        except FileNotFoundError:
+            self.showings.require_own(self.folders.claims)  # a successor has deleted the folder
+            raise
 
     def count(self, published: int, last: int) -> dict[int, int]:
         """Have the prepared batches count up to `last`; returns their numbers of rows."""
@@ -140,7 +145,7 @@ class StoredRolling(Rolling):
                 self._make_one(group, parts)
             for part in parts:
                 if part in there:
-                    self._directory.filesystem.delete_file(part)
+                    delete_if_there(self._directory.filesystem, part)
 
     def _make_one(self, group: ShownGroup, parts: list[str]) -> None:
         path = f"{self._directory.path}/{group.name}"
@@ -151,7 +156,7 @@ class StoredRolling(Rolling):
                 self._partitions.show(parts[0], group.name)
             else:
                 with refusals_named(path):
-                    publish_file(self._directory.filesystem, parts[0], path)
+                    self._directory.publish(parts[0], path)
         except (FileNotFoundError, OutputError) as error:
             if not _is_missing(error):
                 raise
@@ -171,7 +176,7 @@ class StoredRolling(Rolling):
             if self._partitions is not None:
                 self._partitions.show(whole, group.name, staging)
             else:
-                publish_file(filesystem, whole, f"{self._directory.path}/{group.name}", staging)
+                self._directory.publish(whole, f"{self._directory.path}/{group.name}", staging)
         finally:
             staging.delete_dir(folder)
 
@@ -194,7 +199,7 @@ class StoredRolling(Rolling):
         shown = max([shown, *(one.last for one in super()._all())])
         for batch, info in self.folders.files().items():
             if batch <= shown:
-                self._directory.filesystem.delete_file(info.path)
+                delete_if_there(self._directory.filesystem, info.path)
 
     def _all(self, *, counted_only: bool = True) -> list[Waiting]:
         rolled = super()._all() if self._has_rolled else []

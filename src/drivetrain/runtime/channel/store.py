@@ -39,6 +39,7 @@ from drivetrain.core.channel.channel_log import (
     Entry,
     FragmentId,
     Segment,
+    StaleIncarnationError,
     SubscriberId,
     TrimmedError,
 )
@@ -238,6 +239,7 @@ class ChannelStore(SubscriberPositions):
                     return None
                 maybe_crash(CrashPoint.BEFORE_ENTRY)
                 if self.files.create(_entry_path(entry.number), _encode(entry)):
+                    self._require_follows(entry)
                     maybe_crash(CrashPoint.AFTER_ENTRY)
                     log.add(entry)
                     self._bound(log)
@@ -246,6 +248,23 @@ class ChannelStore(SubscriberPositions):
                 # Another producer took the number: read its entry, then decide again.
                 for newer in self.entries(log.end):
                     log.add(newer)
+
+    def _require_follows(self, entry: Entry) -> None:
+        """Raise StaleIncarnationError, and take the entry back, if another producer has appended later ones.
+
+        It has, and has deleted those that all subscribers have read, if the entry before it is gone, which
+        was the newest and stays then. This process was suspended for long.
+        """
+        before = _entry_path(entry.number - 1)
+        if entry.number > 0 and not self.files.exists(before) and self.numbers()[-1] > entry.number:
+            self.files.delete(_entry_path(entry.number))
+            self._produced = self._end = None
+            raise StaleIncarnationError(
+                "another producer has continued the channel, and deleted what all subscribers have read",
+                where=self.uri,
+                got=f"entry {entry.number} of incarnation {entry.incarnation}, which nobody would read",
+                remedy="nothing to do: that one continues, and this process ends",
+            )
 
     def _bound(self, log: ChannelLog) -> None:
         # A long-lived process need not hold entries that a log read back to its newest entry would not hold.

@@ -14,6 +14,7 @@ application masters are small.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +35,14 @@ _DAMAGED: Final = (
 
 
 class CheckpointFiles:
-    """The files below `home`, the directory of an application's life."""
+    """The files below `home`, the directory of an application's life.
 
-    def __init__(self, home: Path) -> None:
+    `require_own` raises if another process decides on the checkpoints by now.
+    """
+
+    def __init__(self, home: Path, require_own: Callable[[], None] | None = None) -> None:
         self.directory: Final = home / "checkpoints"
+        self._require_own: Final = require_own
         self._transaction: Final = self._file("transaction", "the transaction of the last checkpoint")
 
     @property
@@ -50,14 +55,14 @@ class CheckpointFiles:
         return self._state().get(_TRANSACTION)
 
     def persist(self, transaction: Transaction) -> None:
-        """Persist a transaction; raises OutputError when that fails."""
+        """Persist a transaction; raises OutputError when that fails, and LostLockError."""
         state = self._state()
         state.put(_TRANSACTION, transaction)
         state.prepare_commit(state.committed + 1)
         state.commit(state.committed + 1)
         self.directory.mkdir(parents=True, exist_ok=True)
         maybe_crash(CrashPoint.BEFORE_RECORD)
-        self._transaction.write(msgspec.json.encode(state.saved()))
+        self._transaction.write(msgspec.json.encode(state.saved()), self._require_own)
         maybe_crash(CrashPoint.AFTER_RECORD)
 
     def _state(self) -> KeyValueState[str, Transaction]:

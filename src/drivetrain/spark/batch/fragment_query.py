@@ -140,6 +140,10 @@ class FragmentQuery:
         if self.error is None or isinstance(self.error, DrainedError):
             self.rolling.pause()
 
+    def require_own(self) -> None:
+        """Raise LostLockError if another process runs the fragment by now."""
+        self.branches.context.rundir.ownership.require(self.fragment.id)
+
     def fail(self, error: BaseException) -> None:
         """Stop the query because of an error that came from outside a batch."""
         if self.error is None:

@@ -64,7 +64,7 @@ class MicroBatchQuery(FragmentQuery):
         self.limit = limit
         self._config = config
         self.pipeline = BatchPipeline(
-            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow
+            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow, self.require_own
         )
         self.changes = VersionChanges(self, self.pipeline)
         self.idle_clock = IdleClock(self)
@@ -282,6 +282,7 @@ class MicroBatchQuery(FragmentQuery):
                 return  # one more batch has run since this was checked
             self._draining.set()  # and none may run from now on: it would never be committed
             self.clock_ms = FINAL_CLOCK_MS
+            self.require_own()
             if self.has_final_batch:
                 self.counts.take(self.pipeline.run_final(self.batch_id + 1))
             for store in self.branches.stores.values():

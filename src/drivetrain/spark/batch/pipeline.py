@@ -25,6 +25,7 @@ Called by `micro_batch_query`, in Spark's thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from drivetrain.actor.purgatory import monotonic_ms
@@ -46,7 +47,10 @@ from drivetrain.spark.prepare.trunk import Trunk
 
 
 class BatchPipeline:
-    """Runs the batches of one fragment, whose directory is `directory`."""
+    """Runs the batches of one fragment, whose directory is `directory`.
+
+    `require_own` raises LostLockError if another process runs the fragment by now.
+    """
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class BatchPipeline:
         steps: InputSteps,
         branches: Branches,
         flow: QueryFlow,
+        require_own: Callable[[], None],
     ) -> None:
         self._trunk = trunk
         self._directory = directory
@@ -63,6 +68,7 @@ class BatchPipeline:
         self._inputs = steps.inputs
         self._branches = branches
         self._flow = flow
+        self._require_own = require_own
         self._is_lossy = plan.delivery == AT_MOST_ONCE
 
     def switch_to(self, plan: Plan, branches: Branches) -> None:
@@ -75,9 +81,10 @@ class BatchPipeline:
 
         `begun` is called before the first output that would write the batch twice if it ran again; with
         `batch.whole` everything is computed before that. Raises errors of sources, of the user's functions
-        and of outputs.
+        and of outputs, and LostLockError.
         """
         with spending(Phase.SOURCE):
+            self._require_own()
             self._steps.check_partitions()
             self._steps.check_sources(batch.offsets)
             taken = self._inputs.taken(batch.offsets)
@@ -85,10 +92,12 @@ class BatchPipeline:
         self._observe(batch, written)
         after_ms = _latest(batch.clock_ms, self._steps.clock_after(batch.offsets, batch.watermark_ms))
         with spending(Phase.CHANNEL):
+            self._require_own()
             self._append(batch, written, after_ms)
         counts = self._counted(batch, written)
         took_ms = monotonic_ms() - batch.planned_ms
         maybe_crash(CrashPoint.BEFORE_COMMIT)
+        self._require_own()  # the last look before Spark commits
         return BatchOutcome(batch.id, batch.offsets, after_ms, counts, taken, took_ms)
 
     def run_final(self, batch_id: int) -> Counts:
@@ -96,6 +105,7 @@ class BatchPipeline:
 
         All of it is computed: if its outputs have it from before a crash, they would not compute it.
         """
+        self._require_own()
         batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True, may_have_run=True)
         written = self._branches.run(batch, ignore_begun)
         self._branches.append(batch_id, written, FINAL_CLOCK_MS)

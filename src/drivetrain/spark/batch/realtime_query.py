@@ -105,6 +105,7 @@ class RealtimeQuery(FragmentQuery):
     def _take_interval(self, progress: StreamingQueryProgress) -> None:
         """The steps of a batch, without branches: Spark's tasks have written the messages."""
         try:
+            self.require_own()
             _, offsets = read_offsets(self.checkpoint / "offsets" / str(progress.batchId))
             self.steps.check_sources(offsets)
             planned_ms = monotonic_ms() - int(progress.durationMs["triggerExecution"])

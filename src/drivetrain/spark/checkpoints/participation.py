@@ -337,6 +337,7 @@ class Participation:
         query, round = self._query, command.round
         sources, channels = self._boundary.positions()
         maybe_crash(CrashPoint.BEFORE_SNAPSHOT)
+        query.require_own()
         try:
             note_entries(query.directory, channels, query.readers)
             size = self._snapshots.take(self.fragment, round, query.directory, query.batch_id)
@@ -365,6 +366,7 @@ class Participation:
         if record is None:
             raise InternalError("a transaction is committed without a record", where=self.fragment)
         maybe_crash(CrashPoint.BEFORE_PUBLICATION)
+        self._query.require_own()
         if publish.snapshot is not None and publish.snapshot.sinks:
             last = {id: n for snapshot in record.fragments.values() for id, n in snapshot.sinks.items()}
             publish_transaction(self._sinks, record.txid, last, own=publish.snapshot.sinks)

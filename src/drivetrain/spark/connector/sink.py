@@ -29,11 +29,15 @@ from drivetrain.api.sinks import Guarantee
 from drivetrain.core.replay.replay import FIRST_LIFE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
 
     from drivetrain.config import Config
+
+
+def _is_alone() -> None:
+    """No other process can have the sink."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class SinkContext:
     this sink's own directory next to the checkpoint; it may be deleted only together with it.
     `config` is the application's configuration, for settings that all sinks of a kind share. `life` is the
     number of the application's life: batch ids are never reused in a later one (see `core.replay.replay`).
+    `require_own` raises LostLockError if another process runs the sink's fragment by now: call it just before
+    something becomes visible, if another process could do that, too.
     `claim` is the name of the claim of this process to the application's copied checkpoints (see
     `runtime.checkpoints.claim_file`), "" if they are not copied.
     """
@@ -55,6 +61,7 @@ class SinkContext:
     config: Config | None = None
     life: int = FIRST_LIFE
     claim: str = ""
+    require_own: Callable[[], None] = _is_alone
 
 
 class SinkWriter(Protocol):

@@ -9,6 +9,7 @@ Called by `execution` and `application_versions`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from drivetrain.config import Config
 from drivetrain.connectors.opening import open_sink
@@ -43,10 +44,14 @@ def open_sinks(
 ) -> OpenSinks:
     """The sinks of an application by processor id; those in `known` are open already."""
     opened, claim = dict(known or {}), claim_name(rundir.path)
+    fragments = {id: fragment.id for fragment in plan.fragments for id in fragment.processors}
     for node in plan.graph.nodes.values():
         if node.operation.target is not None and node.id not in opened:
             directory = str(rundir.path / "sinks" / node.id)
-            context = SinkContext(rundir.app_id, node.id, directory, config, rundir.life.number, claim)
+            require_own = partial(rundir.ownership.require, fragments.get(node.id))
+            context = SinkContext(
+                rundir.app_id, node.id, directory, config, rundir.life.number, claim, require_own
+            )
             opened[node.id] = open_sink(node.operation.target, context)
     return OpenSinks(opened)
 

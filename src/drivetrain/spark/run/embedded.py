@@ -111,10 +111,8 @@ def run(
     listener = listener or QuietListener()
     started_s = time.monotonic()
     plan = refuse_shared_places(configured_plan(application.graph(), config))
-    settings = application.naming_settings
-    rundir = RunDirectory(
-        config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
-    )
+    settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
+    rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers)
     rundir.acquire(fresh=fresh)
     try:
         begins = fresh or replay_from_ms is not None or savepoint is not None
@@ -142,6 +140,7 @@ def run(
 
         return _run_with_restores(begin, again, plan, rundir, listener, started_s, on_start, resumed=resumed)
     except Exception as error:
+        rundir.ownership.explain(error)
         lost = java_lost(config, error)
         if lost is None and is_full(error):
             raise disk_full(error, "what the application writes", getattr(error, "filename", None)) from error
@@ -242,7 +241,8 @@ def assembled(
     `begin` starts the recovery of a fragment, `read` has messages from before a change read again.
     """
     plan, rundir, config = execution.plan, execution.rundir, execution.context.config
-    clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
+    clock_file = ClockFile(rundir.home / "clock", rundir.ownership.require)
+    clock = RunClock(plan, thread, clock_file, config, rundir.life.from_ms)
     notices: deque[str] = deque(execution.notices)
     assert execution.record is not None, "an application that another process has prepared"
     versions = execution.versions = ApplicationVersions(execution, execution.record)

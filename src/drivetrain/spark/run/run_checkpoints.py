@@ -67,7 +67,7 @@ class RunCheckpoints:
         self._thread: Final = thread
         self._book: Final = execution.checkpoints
         self._rundir: Final = execution.rundir
-        self._files: Final = CheckpointFiles(execution.rundir.home)
+        self._files: Final = CheckpointFiles(execution.rundir.home, self._rundir.ownership.require)
         self._has_sources = _with_sources(queries)
         self.are_made: Final = execution.context.transactional
         """Whether checkpoints are made continually."""
@@ -121,7 +121,8 @@ class RunCheckpoints:
             self._watch.close()
 
     def require_own(self) -> None:
-        """Raise TakenOverError when another process has continued the application elsewhere."""
+        """Raise TakenOverError or LostLockError when another process has continued the application."""
+        self._rundir.ownership.require()
         if self._taken_over is not None:
             raise self._taken_over
 

@@ -155,6 +155,33 @@ def test_a_newer_producer_fences_the_older_one(store: ChannelStore) -> None:
     assert [e.incarnation for e in newer.entries(0)] == [0, 1, 1]
 
 
+def test_a_producer_that_wakes_when_its_number_has_been_trimmed_is_refused_and_leaves_no_entry(
+    store: ChannelStore,
+) -> None:
+    for n in range(2):
+        store.append(n, [some_segment(store, n)], clock_ms=n)
+    newer = ChannelStore(store.uri, fragment="f")
+    for n in range(2, 5):
+        newer.append(n, [some_segment(store, n)], clock_ms=n)
+    reader = ChannelStore(store.uri)
+    reader.record_position("s", 5)
+    newer.trim(newer.positions())
+    with pytest.raises(StaleIncarnationError, match="another producer has continued the channel"):
+        store.append(2, [some_segment(store, 9)], clock_ms=9)
+    assert ChannelStore(store.uri).numbers() == [4]
+    with pytest.raises(StaleIncarnationError):
+        store.append(2, [some_segment(store, 9)], clock_ms=9)
+    assert newer.append(5, [], clock_ms=5) is not None
+
+
+def test_a_producer_appends_after_an_entry_that_was_lost(store: ChannelStore) -> None:
+    for n in range(2):
+        store.append(n, [some_segment(store, n)], clock_ms=n)
+    store.files.delete("log/00000000000000000001.json")
+    assert store.append(2, [], clock_ms=2) is not None, "a reader has it repaired"
+    assert ChannelStore(store.uri).numbers() == [0, 2]
+
+
 def test_racing_producers_leave_one_dense_log(tmp_path: Path) -> None:
     stores = [ChannelStore(str(tmp_path), fragment="f", incarnation=1) for _ in range(4)]
     added: list[Any] = []

@@ -15,6 +15,7 @@ from arrow_frame import ArrowFrame, frame
 
 from drivetrain.api import sinks
 from drivetrain.connectors.files import rolling as rolling_module
+from drivetrain.connectors.files.output_ownership import OutputDirectory
 from drivetrain.connectors.files.publication_manifest import Manifest, published_files
 from drivetrain.connectors.files.rolling import Rolling
 from drivetrain.connectors.opening import open_sink
@@ -74,7 +75,7 @@ class FileWorld:
     def steps(self, before: Callable[[], None]) -> Iterator[None]:
         """Call `before` before every step of publishing."""
         with (
-            patch.object(rolling_module, "publish_file", _with_before(rolling_module.publish_file, before)),
+            patch.object(OutputDirectory, "publish", _with_before(OutputDirectory.publish, before)),
             patch.object(rolling_module, "join_files", _with_before(rolling_module.join_files, before)),
             patch.object(Rolling, "_delete_parts", _with_before(Rolling._delete_parts, before)),
             patch.object(Manifest, "replace", _with_before(Manifest.replace, before)),

@@ -17,6 +17,7 @@ from arrow_frame import ArrowFrame, frame
 from drivetrain import published_files
 from drivetrain.api import sinks
 from drivetrain.connectors.files import partitioned_files
+from drivetrain.connectors.files.output_ownership import OutputDirectory
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import GraphError, OutputError
 from drivetrain.spark.connector.sink import SinkContext
@@ -118,8 +119,8 @@ def test_whole_batches_only_are_told_to_readers_who_ask_for_them(tmp_path: Path)
         publish(*args)
         told.append(len(published_files(tmp_path / "out")[str(tmp_path / "out")]))
 
-    publish = partitioned_files.publish_file
-    with patch.object(partitioned_files, "publish_file", looked):
+    publish = OutputDirectory.publish
+    with patch.object(OutputDirectory, "publish", looked):
         sink.write(batch(2, "x", "y", "z"), 1)
     assert told == [2, 2, 2, 2], "when it was taken, and after each part"
     assert len(published_files(tmp_path / "out")[str(tmp_path / "out")]) == 5

@@ -207,7 +207,7 @@ from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from arrow_frame import ArrowFrame, frame
 from drivetrain.api import sinks
-from drivetrain.connectors.files import file_sink, partitioned_files, rolling
+from drivetrain.connectors.files import output_ownership, partitioned_files, rolling
 from drivetrain.connectors.opening import open_sink
 from drivetrain import durable
 from drivetrain.runtime import whole_files
@@ -235,8 +235,8 @@ def run(directory, steps):
     left = [steps]
     for module, names in (
         (whole_files, ("sync",)), (durable.os, ("replace", "fsync")), (rolling, ("join_files",)),
-        (file_sink, ("publish_file",)), (rolling.Rolling, ("_delete_parts",)),
-        (partitioned_files, ("publish_file", "sync", "_create_directory")),
+        (output_ownership.OutputDirectory, ("publish",)), (rolling.Rolling, ("_delete_parts",)),
+        (partitioned_files, ("sync", "_create_directory")),
         (partitioned_files.PartitionedFiles, ("show", "finish", "_write")),
     ):
         for name in names:
