@@ -44,6 +44,7 @@ def compact(directory: Path, name: str) -> int:
     return int(json.loads(done.stdout)["replaced_files"])
 
 
+@pytest.mark.nightly("test_two_applications_and_a_compaction_on_one_table, with writers that need no Spark")
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark")
 def test_tables_are_exact_though_they_are_compacted_while_an_application_writes(tmp_path: Path) -> None:

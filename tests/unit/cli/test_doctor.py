@@ -65,6 +65,12 @@ def test_missing_java_says_how_to_get_it(environ: dict[str, str]) -> None:
     assert "openjdk-17-jre-headless" in str(finding.remedy)
 
 
+def test_java_that_does_not_start_says_why(java) -> None:
+    finding = software.check_java(java("Error: Unrecognized option"))
+    assert "Unrecognized option" in finding.found
+    assert "JDK_JAVA_OPTIONS" in str(finding.remedy)
+
+
 def test_java_that_does_not_run_is_reported(java) -> None:
     environ = java("x")
     Path(environ["JAVA_HOME"], "bin", "java").write_bytes(b"\x7fELFnot a program")

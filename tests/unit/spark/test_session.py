@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
 from drivetrain.config import Config
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.spark.session import spark_session
 from drivetrain.spark.session.python_launcher import worker_python
 
@@ -68,3 +69,28 @@ def test_only_a_spark_of_this_process_is_bound_to_this_machine() -> None:
         spark_session.settings(Config.load(None, None, {"spark.master": "local[1]"}))[address] == "127.0.0.1"
     )
     assert address not in spark_session.settings(Config.load(None, None, {"spark.master": "spark://h:7077"}))
+
+
+@pytest.mark.parametrize(
+    ("printed", "message"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', r"Java is too old(.|\n)*17 or newer(.|\n)*11"),
+        (
+            "Error: Could not create the Java Virtual Machine.",
+            r"does not start(.|\n)*Could not create(.|\n)*JDK_JAVA_OPTIONS",
+        ),
+        ('Warning: option "x" is old\nopenjdk version "1.8.0_392"', r"too old(.|\n)*8"),
+    ],
+)
+def test_java_is_refused_for_the_reason_that_it_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, message: str
+) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{printed}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match=message):
+        spark_session.require_java()
+    program.write_text(program.read_text().replace(printed, 'Warning: "x"\nopenjdk version "21" 2023-09-19'))
+    spark_session.require_java()

@@ -21,10 +21,15 @@ from drivetrain.cli.checks.finding import Finding, Verdict
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError
 from drivetrain.spark.connector.installed import GROUP, installed_connectors
-from drivetrain.spark.session.java import java_program
+from drivetrain.spark.session.java import (
+    DOES_NOT_START,
+    INSTALL_JAVA,
+    JAVA_AT_LEAST,
+    java_program,
+    java_version,
+)
 
 PYTHON_AT_LEAST: Final = (3, 11)
-JAVA_AT_LEAST: Final = 17
 _JAVA_TIMEOUT_S: Final = 20
 
 PACKAGES: Final[tuple[tuple[str, tuple[int, ...], tuple[int, ...] | None, str], ...]] = (
@@ -97,25 +102,20 @@ def check_java(environ: Mapping[str, str]) -> Finding:
     """The Java that Spark would start: of JAVA_HOME, else the first on the PATH."""
     home = environ.get("JAVA_HOME")
     program = java_program(environ)
-    how = (
-        f"install Java {JAVA_AT_LEAST} or later (Debian: apt-get install "
-        f"openjdk-{JAVA_AT_LEAST}-jre-headless)"
-        " and put it on the PATH, or name its folder by JAVA_HOME"
-    )
     if program is None or not Path(program).exists():
         found = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "no java on the PATH"
-        return Finding("Java", Verdict.FAIL, found, how)
+        return Finding("Java", Verdict.FAIL, found, INSTALL_JAVA)
     try:
-        asked = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
-        )
+        major, output = java_version(program)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("Java", Verdict.FAIL, f"{program} does not run: {error}", how)
-    major = java_major(asked.stdout + asked.stderr)
+        return Finding("Java", Verdict.FAIL, f"{program} does not run: {error}", INSTALL_JAVA)
     if major is None:
-        return Finding("Java", Verdict.FAIL, f"{program} does not tell its version", how)
+        printed = output or "nothing"
+        return Finding(
+            "Java", Verdict.FAIL, f"{program} does not start; it printed: {printed}", DOES_NOT_START
+        )
     if major < JAVA_AT_LEAST:
-        return Finding("Java", Verdict.FAIL, f"version {major} at {program}, too old for Spark", how)
+        return Finding("Java", Verdict.FAIL, f"version {major} at {program}, too old for Spark", INSTALL_JAVA)
     return Finding("Java", Verdict.OK, f"version {major} at {program}")
 
 
@@ -189,12 +189,6 @@ def check_worker_python(environ: Mapping[str, str]) -> Finding:
             "unset it, unless that Python has the same version and packages as this one",
         )
     return Finding("worker Python", Verdict.OK, "the same as above (PYSPARK_PYTHON)")
-
-
-def java_major(output: str) -> int | None:
-    """The major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_392", or None."""
-    match = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(match[1]) if match else None
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

@@ -40,7 +40,13 @@ from drivetrain.runtime.usable_cores import usable_cores
 from drivetrain.spark.session import local_files
 from drivetrain.spark.session.class_archive import java_options
 from drivetrain.spark.session.forked_children import close_connections_only_here
-from drivetrain.spark.session.java import java_program
+from drivetrain.spark.session.java import (
+    DOES_NOT_START,
+    INSTALL_JAVA,
+    JAVA_AT_LEAST,
+    java_program,
+    java_version,
+)
 from drivetrain.spark.session.java_classes import java_class, remember_classes
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
 from drivetrain.spark.session.lost_java import filter_lost_java
@@ -261,18 +267,22 @@ def require_java() -> None:
     """Raise `MissingDependencyError` unless a Java of version 17 or newer can be started."""
     home = os.environ.get("JAVA_HOME")
     java = java_program()
-    remedy = "install Java 17 or newer (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME to one"
     if java is None or not os.path.exists(java):
         where = "JAVA_HOME" if home else "PATH"
         raise MissingDependencyError(
-            "Spark needs Java, which was not found", where=where, got=home, remedy=remedy
+            "Spark needs Java, which was not found", where=where, got=home, remedy=INSTALL_JAVA
         )
-    output = subprocess.run(
-        [java, "-version"], capture_output=True, text=True, timeout=30, check=False
-    ).stderr
-    version = output.split('"')[1] if '"' in output else ""
-    major = version.split(".")[0]
-    if not major.isdigit() or int(major) < 17:
+    try:
+        major, output = java_version(java)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        major, output = None, str(error)
+    if major is None:
+        raise MissingDependencyError("Java does not start", where=java, got=output, remedy=DOES_NOT_START)
+    if major < JAVA_AT_LEAST:
         raise MissingDependencyError(
-            "Java is too old", where=java, expected="17 or newer", got=version, remedy=remedy
+            "Java is too old",
+            where=java,
+            expected=f"{JAVA_AT_LEAST} or newer",
+            got=str(major),
+            remedy=INSTALL_JAVA,
         )
