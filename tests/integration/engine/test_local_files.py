@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drivetrain.spark.session import local_files
+from drivetrain.spark.session.cache_directory import make_cache_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +21,12 @@ MODES = [0o000, 0o644, 0o600, 0o755, 0o700, 0o421, 0o124, 0o777, 0o1777]
 
 @pytest.fixture
 def class_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A jar that was compiled just now."""
+    """A jar in a cache of the test's own: a copy of this machine's, if it has one, as compiling is slow."""
+    compiled = local_files.usable_jar()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if compiled is not None:
+        make_cache_directory()
+        shutil.copy(compiled, local_files.jar_path())
     path = local_files.make_jar()
     assert local_files.usable_jar() == path
     return path

@@ -208,7 +208,7 @@ def test_results_are_the_same_though_the_run_dies(drive: Harness) -> None:
     dies(CrashPoint.BEFORE_COMMIT, RecentLater)
     with pytest.raises(UserError, match="states are of a newer version"):
         drive.run(app)
-    drive.run(application(drive, made, RecentLater), run__max_batch_bytes="1 KiB")
+    drive.run(application(drive, made, RecentLater))
     assert found(drive) == wanted(made)
     asked = state(app, "recent", drive.config())
     assert {kept.key: kept.value["kinds"] for kept in asked.items()} == {
