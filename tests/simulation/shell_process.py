@@ -27,6 +27,7 @@ from drivetrain.config import Config
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.scaling_state import ScalingState
+from drivetrain.core.channel.channel_log import NO_BATCH
 from drivetrain.core.job.run_progress import QuietListener, RunOutcome
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
@@ -44,6 +45,7 @@ from drivetrain.spark.run.change_proposal import RequestedChange
 from drivetrain.spark.run.embedded import assembled
 from drivetrain.spark.run.host import Host
 from drivetrain.spark.run.preparing import prepare
+from drivetrain.spark.session.offset_log import batch_numbers, committed
 
 if TYPE_CHECKING:
     from shell_world import World
@@ -155,9 +157,10 @@ class SteppedReading:
     def __init__(self, steps: Steps[None]) -> None:
         self.steps = steps
         self.error: BaseException | None = None
-        self.is_over = False
+        self.is_over = self.has_begun = False
 
     def step(self) -> None:
+        self.has_begun = True
         try:
             next(self.steps)
         except Exception as error:  # noqa: BLE001 - raised by `result`
@@ -274,11 +277,18 @@ class Process:
             own = driver.query
             if own.checkpoint == query.checkpoint:
                 return (
-                    own.is_held
+                    self.waits_for_history()
+                    or own.is_held
                     or own.turn.locked()
                     or self.execution.flow.full(own.branches.stores) is not None
                 )
         return False
+
+    def waits_for_history(self) -> bool:
+        """Whether the first batch takes longer, until the reader of a history has looked for batches."""
+        if not self.world.is_hasty or self.world.changes > 1:
+            return False
+        return self.world.changes == 0 or any(not reading.has_begun for reading in self.readings)
 
     def step(self) -> RunOutcome | None:
         """Let the part whose turn it is take one step."""
@@ -289,12 +299,15 @@ class Process:
             world.stops_left -= 1
             world.stops += 1
             self.listener.stops = True
-        if world.changes_left > 0 and world.random.random() < world.eagerness:
+        is_early = world.is_hasty and world.changes == 0 and self.is_in_first_batch()
+        if world.changes_left > 0 and (is_early or world.random.random() < world.eagerness):
             self.change()
         if world.turns_back and world.random.random() < 0.02:
             self.turn_back()
         if world.scalings_left > 0 and world.random.random() < 0.02:
             self.scale()
+        why = self.loop.changes.state.why or ""
+        assert "cannot be read again" not in why, why
         number = self.loop.changes.state.number
         if number and world.deaths is None and world.random.random() < 0.001:
             with contextlib.suppress(UserError):  # the trial is over
@@ -312,6 +325,12 @@ class Process:
         outcome = world.random.choice(turns)()
         world.check_clock(self.loop.clock.clock_ms)
         return outcome if isinstance(outcome, RunOutcome) else None
+
+    def is_in_first_batch(self) -> bool:
+        """Whether a batch of the fragment of the source has been planned, and none has been committed."""
+        sources = [driver for driver in self.loop.drivers.values() if "first" in driver.query.fragment.inputs]
+        checkpoints = [driver.query.checkpoint for driver in sources]
+        return any(batch_numbers(c / "offsets") and committed(c) == NO_BATCH for c in checkpoints)
 
     def scale(self) -> None:
         """Let the user scale a fragment; every fragment can be scaled here, as if its state were large

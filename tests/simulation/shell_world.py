@@ -56,6 +56,7 @@ class World:
         *,
         is_growing: bool = False,
         has_history: bool = False,
+        is_hasty: bool = False,
         scalings: int = 0,
         is_copied: bool = False,
         turns_back: bool = False,
@@ -84,6 +85,8 @@ class World:
             self.changes_left, self.eagerness = 40 if deaths else self.random.randrange(2, 9), 0.02
         if has_history and deaths is None:
             self.changes_left, self.eagerness = self.random.randrange(6, 30), 0.01
+        self.is_hasty = is_hasty
+        """Whether the first change comes before the first batch."""
         self.scalings_left, self.scaled = scalings, 0
         self.store = ModelStore(before=self.at_request, after=self.at_request) if is_copied else None
         self.lost = 0
@@ -315,6 +318,7 @@ def run_world(
     *,
     is_growing: bool = False,
     has_history: bool = False,
+    is_hasty: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
     turns_back: bool = False,
@@ -330,6 +334,7 @@ def run_world(
             deaths,
             is_growing=is_growing or has_history,
             has_history=has_history,
+            is_hasty=is_hasty,
             scalings=scalings,
             is_copied=is_copied,
             turns_back=turns_back,

@@ -22,6 +22,7 @@ def run(
     *,
     is_growing: bool = False,
     has_history: bool = False,
+    is_hasty: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
     turns_back: bool = False,
@@ -34,6 +35,7 @@ def run(
             points,
             is_growing=is_growing,
             has_history=has_history,
+            is_hasty=is_hasty,
             scalings=scalings,
             is_copied=is_copied,
             turns_back=turns_back,
@@ -65,6 +67,14 @@ def test_a_fragment_that_comes_with_a_history_shows_every_message_since_then_onc
     run_seeds(lambda seed: worlds.append(run(seed, has_history=True)), chosen_seeds(2, at_most=1000))
     if len(worlds) > 1:
         assert sum(world.former_rows > 0 for world in worlds) > len(worlds) / 4, "few have come"
+
+
+def test_a_history_that_is_asked_for_before_the_first_batch_has_every_message() -> None:
+    worlds: list[World] = []
+    run_seeds(
+        lambda seed: worlds.append(run(seed, has_history=True, is_hasty=True)), chosen_seeds(2, at_most=500)
+    )
+    assert all(world.histories for world in worlds)
 
 
 @pytest.mark.parametrize(

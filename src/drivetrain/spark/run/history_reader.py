@@ -140,12 +140,13 @@ class HistoryReader:
         at: list[str | None] | None = None
         while True:
             batch = committed(self._own) if self.held_at is None else self.held_at
-            end = self._ends(batch)
-            if end is None:
+            end = None if batch == NO_BATCH else self._ends(batch)
+            if end is None and batch != NO_BATCH:  # Spark has deleted it meanwhile
                 yield
                 continue
-            at = self._starts(end) if at is None else at
-            if batch == NO_BATCH or at == end:
+            if at is None and end is not None:
+                at = self._starts(end)
+            if at is None or end is None or at == end:  # before the first batch there is nothing to read
                 self.is_near = True
                 self.done_at = self.held_at
                 yield
@@ -165,8 +166,6 @@ class HistoryReader:
 
     def _ends(self, batch: int) -> list[str | None] | None:
         """The end offsets of a batch of the running fragment; None if Spark has deleted it meanwhile."""
-        if batch == NO_BATCH:
-            return []
         try:
             return read_offsets(self._own / "offsets" / str(batch))[1]
         except FileNotFoundError:
