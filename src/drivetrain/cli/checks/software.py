@@ -30,7 +30,6 @@ from drivetrain.spark.session.java import (
 )
 
 PYTHON_AT_LEAST: Final = (3, 11)
-_JAVA_TIMEOUT_S: Final = 20
 
 PACKAGES: Final[tuple[tuple[str, tuple[int, ...], tuple[int, ...] | None, str], ...]] = (
     # name, least version, version to stay below, purpose
