@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,15 +58,43 @@ def lines_of(spark: SparkSession, tmp_path: Path, source: FileSource, *, native:
     return rows
 
 
-def test_lines_are_those_of_our_own_reader(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("returns", [True, False], ids=["returns", "no returns"])
+def test_lines_are_those_of_our_own_reader(spark: SparkSession, tmp_path: Path, returns: bool) -> None:
     where = tmp_path / "in" / "day=1"  # a path that Spark would read a column from
     where.mkdir(parents=True)
     for number, content in enumerate(LINES):
-        (where / f"{number}.txt").write_bytes(content)
+        (where / f"{number}.txt").write_bytes(
+            content if returns else content.replace(b"\r", b"\v\xe2\x80\xa8")
+        )
     source = sources.text(tmp_path / "in")
     ours = lines_of(spark, tmp_path, source, native=False)
     assert sorted(lines_of(spark, tmp_path, source, native=True)) == sorted(ours)
+    assert (tmp_path / "native" / "state" / "listing" / "no-returns").exists() is not returns
     assert len(ours) == 10
+
+
+@pytest.mark.parametrize("returns", [True, False], ids=["returns", "no returns"])
+def test_every_division_of_files_gives_the_same_lines(
+    spark: SparkSession, tmp_path: Path, returns: bool
+) -> None:
+    """Spark divides files anywhere: in a character, between CR and LF, before and after a line end."""
+    (tmp_path / "in").mkdir()
+    drawn = random.Random(5)
+    pieces = ["\n", "\n\n", "a", "ß", "漢", "\U0001f600", "word "] + ["\r\n", "\r", "\r\r\n"] * returns
+    expected: list[str] = []
+    for number in range(30):
+        text = "".join(drawn.choices(pieces, k=drawn.randrange(1, 80)))
+        text += "." * text.endswith("\r")
+        (tmp_path / "in" / f"{number:02}.txt").write_bytes(text.encode())
+        lines = text.replace("\r\n", "\n").split("\n")
+        expected += lines if lines[-1] else lines[:-1]
+    for part_bytes in (1, 3, 7, 64):
+        spark.conf.set("spark.sql.files.maxPartitionBytes", part_bytes)
+        try:
+            got = lines_of(spark, tmp_path / str(part_bytes), sources.text(tmp_path / "in"), native=True)
+        finally:
+            spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        assert sorted(got) == sorted(expected)
 
 
 @pytest.mark.parametrize("batch_bytes", ["1 KiB", "512 MiB"])
@@ -165,6 +194,8 @@ def test_what_spark_reads_otherwise_is_left_to_our_own_reader(spark: SparkSessio
     assert reader(sources.text(tmp_path / "plain")) == "native"
     assert reader(sources.text(tmp_path / "plain", watch=True)) == "arrow"
     assert reader(sources.text(tmp_path / "plain", on_bad_record="dead_letter")) == "arrow"
+    (tmp_path / "plain" / "b.txt").write_bytes(b"x\r")  # which is not a line end
+    assert reader(sources.text(tmp_path / "plain")) == "arrow"
 
 
 @pytest.mark.nightly("test_a_stopped_run_goes_on_where_it_stopped")

@@ -118,7 +118,7 @@ def count_blank(data: bytes, ends: Ends) -> int:
     return blank
 
 
-def require_utf8(data: bytes) -> None:
+def require_utf8(data: bytes | memoryview) -> None:
     """Raise UndecodableError unless all of `data` is UTF-8; runs at gigabytes per second."""
     offsets = pa.py_buffer(np.array([0, len(data)], dtype=np.int64))
     try:
