@@ -236,6 +236,7 @@ class NativeFiles(OpenedSource):
         self._directory = Path(spark_log)
         self._text = text
         self._checked = 0
+        self._committed = 0
         self._taken: dict[int, int] = {}
 
     def position(self, offset: str | None) -> Position:
@@ -262,11 +263,15 @@ class NativeFiles(OpenedSource):
         """Raise InputError unless the files up to `offset` are as logged, and UTF-8; each is checked once."""
         files = min(self._files_until(offset), len(self._log))
         filesystem = pafs.LocalFileSystem()
-        for file in self._log.files(self._checked, files):
+        for number, file in enumerate(self._log.files(self._checked, files), self._checked):
             refuse_changed(filesystem, file.path, file.size_bytes)
-            if self._text is not None:
+            if self._text is not None and number >= self._committed:
                 self._text.require(file)
         self._checked = max(self._checked, files)
+
+    def committed(self, offset: str | None) -> None:
+        """After a restart, the files of batches that were committed before are not looked through again."""
+        self._committed = max(self._committed, self._files_until(offset))
 
     def _files_until(self, offset: str | None) -> int:
         """How many files the batches up to `offset` took; stateless, since two threads call it."""

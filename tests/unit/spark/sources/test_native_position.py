@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame
 
 from drivetrain.connectors.files.file_log import FileLog
 from drivetrain.connectors.files.native_files import NativeFiles
+from drivetrain.connectors.files.text_check import TextCheck
+from drivetrain.errors import InputError
 from drivetrain.runtime.file_locations import FoundFile
 
 FILES = 20
@@ -67,3 +69,21 @@ def test_a_thread_that_asks_of_the_next_batch_does_not_end_the_one_before(tmp_pa
         wrong += [fresh.position(offset(FILES - 2)).finished for _ in range(50)]
         asker.join()
         assert not any(wrong)
+
+
+def test_after_a_restart_only_files_that_are_not_committed_are_looked_through(tmp_path: Path) -> None:
+    log = FileLog(pafs.LocalFileSystem(), str(tmp_path / "log"))
+    paths = [tmp_path / f"{number}.txt" for number in range(3)]
+    for path in paths:
+        path.write_bytes(b"n\xe4sty\n")
+    log.append((FoundFile(str(path), 6), False) for path in paths)
+    for batch in range(3):
+        note(tmp_path, str(batch), (batch, batch))
+    text = TextCheck(tmp_path)
+    opened = NativeFiles(cast(DataFrame, None), log, str(tmp_path / "spark"), text, has_end_row=False)
+    opened.committed(offset(1))
+    opened.check(offset(1))
+    with pytest.raises(InputError, match=r"2\.txt, line 1"):
+        opened.check(offset(2))
+    paths[2].write_bytes(b"nasty\n")
+    opened.check(offset(2))
