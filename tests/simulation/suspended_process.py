@@ -34,6 +34,7 @@ from drivetrain.spark.connector.sink import SinkContext
 from model_store import ModelStore
 
 MESSAGES = 40
+REFUSALS = "an earlier life|claims the output directory at the same time"
 COPIED = {"checkpoint.copy-to": "s3://lake/copies"}
 SINK = "a"
 
@@ -68,6 +69,7 @@ class SuspendedProcess:
     sink: FileSink
     directory: Path
     random: Random
+    starts_over: bool = False
     is_over: bool = False
     taken_over: TakenOverError | None = None
     was_refused: bool = False
@@ -120,7 +122,7 @@ class SuspendedProcess:
         except TakenOverError as error:
             self.taken_over = error
         except OutputError as error:
-            if not re.search("an earlier life|claims the output directory at the same time", str(error)):
+            if not re.search(REFUSALS, str(error)):
                 self.error = error
             self.was_refused = True
         except BaseException as error:  # noqa: BLE001 - judged by the test
@@ -134,7 +136,7 @@ class SuspendedProcess:
         while True:
             with contextlib.suppress(TooFastError):
                 record, sink = self._begun(copies, state)
-                had_predecessor = copies.claim(starts_over=False)
+                had_predecessor = copies.claim(starts_over=self.starts_over)
                 if not copies.is_outdated:
                     break
             shutil.rmtree(state, ignore_errors=True)
@@ -159,7 +161,7 @@ class SuspendedProcess:
         record = None
         try:
             newest = copies.begin()
-            if newest is not None and newest.manifest is not None:
+            if newest is not None and newest.manifest is not None and not self.starts_over:
                 record = newest.manifest.record
                 copies.fetch(newest, state)
         except UnavailableError as error:
@@ -173,6 +175,9 @@ class SuspendedProcess:
         state.mkdir(exist_ok=True)
         config = Config.load(None, {}, {"s3.endpoint": f"http://process-{self.number}", **COPIED})
         opened: Any = open_sink(self.sink, SinkContext("app-1", SINK, str(state / "sinks" / SINK), config))
+        if self.starts_over:
+            opened.check_fresh()
+            opened.fresh()
         try:
             opened.validate()
         except OutputError as error:  # it has made its first checkpoint, and published, since `begin`

@@ -18,15 +18,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "spark" / "sinks"))
 from arrow_frame import ArrowFrame
-from suspended_process import MESSAGES, SuspendedProcess, all_ended
+from suspended_process import COPIED, MESSAGES, SINK, SuspendedProcess, all_ended
 
 from drivetrain import published_files
 from drivetrain.api import sinks
+from drivetrain.config import Config
 from drivetrain.connectors.files import file_sink, partitioned_files, staging, stored_rolling
+from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import InputError
 from drivetrain.runtime.objects import locations
 from drivetrain.runtime.whole_files import staging_folder
 from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
+from drivetrain.spark.connector.sink import SinkContext
 from drivetrain.spark.measure import small_batches
 from model_store import ModelStore
 
@@ -44,14 +47,18 @@ class Readers:
     """Readers of the results, who look from time to time: nothing is ever twice, and nothing disappears."""
 
     _place = PLACE
+    starts_over = False
+    """Whether results disappear when the application starts over, and readers may see some of both."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         self.objects = objects
-        self._ids: dict[str, list[int]] = {}
+        self._ids: dict[bytes, list[int]] = {}
         self._whole: set[int] = set()
 
     def look(self, *, at_end: bool = False) -> None:
         counts = Counter(id for name in self._names() for id in self._content(name))
+        if self.starts_over and not at_end:
+            return
         twice = [id for id, times in counts.items() if times > 1]
         assert not twice, f"twice: {twice}"
         try:
@@ -64,8 +71,10 @@ class Readers:
             id for paths in files.values() for path in paths for id in self._published_content(path)
         )
         assert set(whole.values()) <= {1}, "twice in what was published together"
-        assert self._whole <= whole.keys(), f"unpublished: {self._whole - whole.keys()}"
-        self._whole = set(whole)
+        # What a former process and its successor divide among partitions, both, looks unfinished meanwhile.
+        divided = {id for name in self._divided() for id in self._content(name)}
+        assert self._whole <= whole.keys() | divided, f"unpublished: {self._whole - whole.keys()}"
+        self._whole |= set(whole)
         if at_end:
             assert sorted(counts) == list(range(MESSAGES))
             assert sorted(whole) == list(range(MESSAGES))
@@ -73,13 +82,17 @@ class Readers:
     def _names(self) -> list[str]:
         return [n for n in list(self.objects) if n.startswith("out/") and n.endswith(".parquet")]
 
+    def _divided(self) -> list[str]:
+        return [name for name in list(self.objects) if name.startswith("out/_drivetrain/dividing/")]
+
     def _published_content(self, path: str) -> list[int]:
         return self._content(path.partition("/")[2])
 
     def _content(self, name: str) -> list[int]:
-        if name not in self._ids:
-            self._ids[name] = pq.read_table(io.BytesIO(self.objects[name]))["id"].to_pylist()
-        return self._ids[name]
+        content = self.objects[name]
+        if content not in self._ids:
+            self._ids[content] = pq.read_table(io.BytesIO(content))["id"].to_pylist()
+        return self._ids[content]
 
 
 class World:
@@ -95,7 +108,7 @@ class World:
         self.woken = 0
 
     def run(self) -> None:
-        takeovers = self.random.choice((1, 1, 2, 3))
+        takeovers = self._takeovers = self.random.choice((1, 1, 2, 3))
         with all_ended(self.processes):
             for number in range(takeovers + 1):
                 self._start(number)
@@ -103,6 +116,7 @@ class World:
             for process in self.processes:
                 self._wake(process, 10_000)
                 assert process.is_over, "it does not end"
+            self._open_again()
             if all(process.was_refused or process.taken_over is not None for process in self.processes):
                 self._start(takeovers + 1)  # all of them have ended each other, and the user tries again
                 self._run_newest(is_last=True)
@@ -112,8 +126,17 @@ class World:
     def _start(self, number: int) -> None:
         directory = self.directory / str(number)
         directory.mkdir()
-        process = SuspendedProcess(number, self.objects, self.sink, directory, Random(self.random.random()))
+        starts_over = self.readers.starts_over and number >= self._takeovers
+        random = Random(self.random.random())
+        process = SuspendedProcess(number, self.objects, self.sink, directory, random, starts_over)
         self.processes.append(process)
+
+    def _open_again(self) -> None:
+        """The user starts the application once more: it has finished."""
+        state = self.processes[-1].directory / "state" / "sinks" / SINK
+        if self.readers.starts_over and state.exists():
+            config = Config.load(None, {}, COPIED)
+            open_sink(self.sink, SinkContext("app-1", SINK, str(state), config)).validate()
 
     def _run_newest(self, *, is_last: bool) -> None:
         """Run the newest process while others wake and sleep; it is suspended unless it is the last."""
@@ -181,4 +204,22 @@ def test_a_suspended_process_that_wakes_shows_nothing_twice_and_loses_nothing(
 ) -> None:
     worlds: list[World] = []
     run_seeds(lambda seed: worlds.append(suspended(seed, monkeypatch)), chosen_seeds(30, at_most=1000))
+    assert len(worlds) == 1 or sum(world.woken for world in worlds) > len(worlds)
+
+
+class StartedOverWorld(World):
+    """The last process starts over: what the others had published is deleted, and must not come back."""
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        super().__init__(seed, directory)
+        self.readers.starts_over = True
+
+
+@pytest.mark.usefixtures("_stores")
+def test_results_of_a_state_that_is_gone_do_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds: list[World] = []
+    run_seeds(
+        lambda seed: worlds.append(suspended(seed, monkeypatch, StartedOverWorld)),
+        chosen_seeds(10, at_most=1000),
+    )
     assert len(worlds) == 1 or sum(world.woken for world in worlds) > len(worlds)

@@ -15,7 +15,7 @@ from shell_disk import watching
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "spark" / "sinks"))
 from suspended_process import CURRENT
-from test_suspended_file_sink import WAYS, ArrowFrame, Readers, World, suspended
+from test_suspended_file_sink import WAYS, ArrowFrame, Readers, StartedOverWorld, World, suspended
 
 from drivetrain.api import sinks
 from drivetrain.connectors.files import output_ownership, publication_manifest, staging
@@ -65,6 +65,10 @@ class LocalReaders(Readers):
         found = (path.relative_to(self._place) for path in Path(self._place).rglob("part-*.parquet"))
         return [str(path) for path in found if path.parts[0] != "_drivetrain"]
 
+    def _divided(self) -> list[str]:
+        place = Path(self._place)
+        return [str(path.relative_to(place)) for path in place.glob("_drivetrain/dividing/*.waiting")]
+
     def _published_content(self, path: str) -> list[int]:
         return self._content(str(Path(path).relative_to(self._place)))
 
@@ -79,6 +83,14 @@ class LocalWorld(World):
         super().__init__(seed, directory)
         self.readers = LocalReaders(directory / "out")
         self.sink = sinks.parquet(directory / "out", **WAYS[seed % len(WAYS)])
+
+
+class StartedOverLocalWorld(LocalWorld, StartedOverWorld):
+    """The last process starts over."""
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        super().__init__(seed, directory)
+        self.readers.starts_over = True
 
 
 @pytest.fixture
@@ -101,7 +113,9 @@ def test_a_suspended_process_that_wakes_shows_nothing_twice_on_a_shared_disk(
     worlds: list[World] = []
     with watching(before):
         run_seeds(
-            lambda seed: worlds.append(suspended(seed, monkeypatch, LocalWorld)),
-            chosen_seeds(10, at_most=1000),
+            lambda seed: worlds.append(
+                suspended(seed, monkeypatch, StartedOverLocalWorld if seed % 3 == 2 else LocalWorld)
+            ),
+            chosen_seeds(15, at_most=1000),
         )
     assert len(worlds) == 1 or sum(world.woken for world in worlds) > len(worlds)

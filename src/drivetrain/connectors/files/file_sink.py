@@ -70,8 +70,9 @@ from drivetrain.connectors.files.publication_manifest import (
 )
 from drivetrain.connectors.files.rolling import FILE_BYTES, Rolling
 from drivetrain.connectors.files.staging import BatchStaging, Target
-from drivetrain.connectors.files.stored_rolling import StoredRolling
+from drivetrain.connectors.files.stored_rolling import StoredRolling, is_missing
 from drivetrain.core.replay.replay import FIRST_LIFE
+from drivetrain.errors import OutputError
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.connector.publishing import abort_after
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
@@ -137,6 +138,8 @@ class FileSinkWriter:
 
     def validate(self) -> None:
         """Raise OutputError unless the directory is ours or empty, and is writable."""
+        if self._stored is not None:
+            self._stored.drop_gone()
         self._directory.check()
 
     def check_fresh(self) -> None:
@@ -162,7 +165,8 @@ class FileSinkWriter:
 
         With rolled files they count as published, and become visible when their file does.
         """
-        rows = self._written(df, batch_id, waits=False)
+        with self._explained():
+            rows = self._written(df, batch_id, waits=False)
         if self._sink.roll is not None:
             self.roll(batch_id - 1)  # Spark does not run these batches again
         return rows
@@ -177,7 +181,8 @@ class FileSinkWriter:
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
         """Keep the rows of a batch unseen, replacing an earlier try; returns their number."""
-        return self._written(df, batch_id, waits=True)
+        with self._explained():
+            return self._written(df, batch_id, waits=True)
 
     def prepared(self) -> list[int]:
         """The prepared batches, in increasing order."""
@@ -223,7 +228,7 @@ class FileSinkWriter:
                 together[id] = PublishedSink(writer._relative(), max(known.last_of(id), last[id]))
             return known if together == known.sinks else Published(txid, together)
 
-        with self._manifest.locked():
+        with self._explained(), self._manifest.locked():
             known = self._manifest.read()
             for id, sink in writers.items():
                 with sink._turn:
@@ -306,6 +311,16 @@ class FileSinkWriter:
 
     def _is_ours(self) -> bool:
         return self._claimed or self._directory.is_claimed()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise TakenOverError instead of an error that follows from it: files are gone."""
+        try:
+            yield
+        except (FileNotFoundError, OutputError) as error:
+            if self._stored is not None and is_missing(error):
+                self._stored.require_own()
+            raise
 
     @contextlib.contextmanager
     def _publishing(self) -> Iterator[None]:

@@ -42,7 +42,15 @@ from drivetrain.errors import OutputError
 from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.objects.settings import StoreSettings
-from drivetrain.runtime.whole_files import create_file, full_disk_named, is_local, publish_bytes, publish_file
+from drivetrain.runtime.whole_files import (
+    create_file,
+    delete_if_there,
+    full_disk_named,
+    is_local,
+    publish_bytes,
+    publish_file,
+    read_whole_file,
+)
 
 OURS = "_drivetrain"
 SHOWINGS = "showings"
@@ -214,7 +222,7 @@ class OutputDirectory:
             return
         for info in self.filesystem.get_file_info(pafs.FileSelector(self.ours, allow_not_found=True)):
             if info.type == pafs.FileType.File:
-                self.filesystem.delete_file(info.path)
+                delete_if_there(self.filesystem, info.path)
             elif info.base_name != SHOWINGS:
                 self.filesystem.delete_dir(info.path)
 
@@ -341,5 +349,7 @@ def _read(filesystem: pafs.FileSystem, path: str) -> bytes | None:
             return None
     except NotADirectoryError:
         return None
-    with filesystem.open_input_stream(path) as stream:
-        return bytes(stream.read())
+    try:
+        return read_whole_file(filesystem, path)
+    except FileNotFoundError:  # another process has started over meanwhile
+        return None

@@ -88,7 +88,7 @@ class PartitionedFiles:
 
         `staged` is the file system of `aside`, if it is not the directory's: its content is then read there.
         """
-        whole = self._whole(name)
+        whole = self.whole(name)
         with refusals_named(self._hidden):
             self._filesystem.create_dir(self._hidden, recursive=True)
             self._directory.publish(aside, whole, staged)
@@ -104,13 +104,14 @@ class PartitionedFiles:
     def finish(self) -> None:
         """Divide every file that a process has left that died while it did so."""
         for name in self.names():
-            whole = self._whole(name)
+            whole = self.whole(name)
             folders = self._folders(self._filesystem, whole)
             missing = [folder for folder in folders if not self._is_there(folder, name)]
             self._divide(self._filesystem, whole, missing, name)
             self._filesystem.delete_file(whole)
 
-    def _whole(self, name: str) -> str:
+    def whole(self, name: str) -> str:
+        """The path of a file that is being divided."""
         return f"{self._hidden}/{name}{WAITING}"
 
     def _is_there(self, folder: str, name: str) -> bool:

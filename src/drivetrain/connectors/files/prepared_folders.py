@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import uuid
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,8 @@ from drivetrain.connectors.files.publication_manifest import NONE, batch_of
 from drivetrain.runtime.durable_file import DurableFile
 from drivetrain.runtime.whole_files import delete_if_there
 
+ANEW: Final = "0-"
+"""How names of claims begin that are not for copied checkpoints; they sort before those that are."""
 _ALL: Final = sys.maxsize
 
 
@@ -89,6 +92,13 @@ class PreparedFolders:
             infos = {batch_of(info.base_name): info for info in self._files_in(self._path(name))}
             found |= {batch: info for batch, info in infos.items() if batch <= limit}
         return found
+
+    def begin_anew(self) -> None:
+        """Begin with a claim of its own, if there is none: nothing that a former process prepared counts."""
+        if not self.claim:
+            self._claim = f"{ANEW}{uuid.uuid4().hex[:8]}"
+            self._folders = Folders(self._claim)
+            self.keep()
 
     def claimed(self, claim: str) -> None:
         """Continue the own state directory under another claim."""

@@ -245,21 +245,29 @@ def _whole_names(filesystem: pafs.FileSystem, directory: str, *, one_by_one: boo
 
     A file that was visible before the list of those being divided was read, and is not in it, was complete.
     """
-    before = {_base_name(name) for name in _published_names(filesystem, directory)}
+    gone = frozenset(Showings(filesystem, directory).read_gone()) if _can_have(filesystem) else frozenset()
+    before = {_base_name(name) for name in _published_names(filesystem, directory)} - gone
     divided = set(divided_names(filesystem, f"{directory}/{OURS}/dividing"))
     if divided and not one_by_one:
         divided -= _left_behind(filesystem, directory, divided)
     before -= divided
     names = _published_names(filesystem, directory)
     if not any("/" in name for name in names):
-        return names
+        return [name for name in names if name not in gone]
     return [name for name in names if _base_name(name) in before]
 
 
 def _left_behind(filesystem: pafs.FileSystem, directory: str, divided: Set[str]) -> Set[str]:
     """The files among the divided ones that are complete: a process that woke late has moved them back."""
+    if not _can_have(filesystem):
+        return frozenset()
     decided = Showings(filesystem, directory).decided_last()
     return frozenset() if decided is None else divided - decided
+
+
+def _can_have(filesystem: pafs.FileSystem) -> bool:
+    """Whether records can decide there what is visible."""
+    return objects_of(filesystem) is not None or is_local(filesystem)
 
 
 def _base_name(path: str) -> str:

@@ -10,12 +10,18 @@ process can then decide nothing more. What was decided and may not have been don
 whoever continues does it again: the same parts make the same file, which is created only if it does not
 exist.
 
+Such a file may be made when the application has started over meanwhile (`--fresh`), and its results are gone.
+The record with which it starts over names those files. No file of the new state gets such a name, and
+whoever looks deletes them.
+
     <dir>/_drivetrain/showings/<number>.json      the claim of the process, and the groups of files
 
 Invariants:
 
 1. No batch is in two groups, of all records.
 2. A process decides only after it has done what the newest record says.
+3. What a state that is gone had decided is no result of the current one: `published_files` leaves it out, and
+   the next process that shows something deletes it.
 
 Called by `stored_rolling` and `publication_manifest`.
 """
@@ -46,10 +52,16 @@ class ShownGroup(msgspec.Struct, frozen=True):
 
 
 class Showing(msgspec.Struct, frozen=True):
-    """A record: the claim of the process that made it, and what it has decided."""
+    """A record: the claim of the process that made it, and what it has decided.
+
+    `late` are names of files that a former process had decided, and may still make; `gone` are those of them
+    whose application has started over since.
+    """
 
     claim: str
     groups: tuple[ShownGroup, ...] = ()
+    late: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 class Showings:
@@ -60,6 +72,19 @@ class Showings:
         self._records: Final = NumberedRecords(filesystem, f"{directory}/{OURS}/{SHOWINGS}")
         self._number: int | None = None
         """The number of the newest record that this process knows."""
+        self._late: tuple[str, ...] = ()
+        self._gone: tuple[str, ...] = ()
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """The names of files that a process of a state that is gone may still make, as of the newest record
+        that was read: they are never shown."""
+        return self._gone
+
+    def read_gone(self) -> tuple[str, ...]:
+        """The same, as of the newest record now."""
+        self._newest()
+        return self._gone
 
     def is_empty(self) -> bool:
         """Whether there is no record yet."""
@@ -121,19 +146,20 @@ class Showings:
             number, before = (-1, Showing(claim)) if found is None else found
             if is_copied and before.claim > claim:
                 raise self._taken(before)
-            if self._append(number + 1, Showing(claim, before.groups)):
+            if self._append(number + 1, Showing(claim, before.groups), late=_names(before)):
                 self._number = None  # what was decided may not have been done
                 return
 
-    def begin_anew(self, claim: str) -> None:
+    def begin_anew(self, claim: str, *, is_copied: bool) -> None:
         """Append a record that has decided nothing, if there are any: of a state that is gone.
 
         Raises TakenOverError if the newest is of a later claim.
         """
         while (found := self._newest()) is not None:
-            if claim and found[1].claim > claim:
+            if is_copied and found[1].claim > claim:
                 raise self._taken(found[1])
-            if self._append(found[0] + 1, Showing(claim)):
+            if self._append(found[0] + 1, Showing(claim), gone=(*found[1].late, *_names(found[1]))):
+                self._number, self._late = None, ()
                 return
 
     def require_own(self, claims: Collection[str]) -> None:
@@ -142,10 +168,16 @@ class Showings:
         if found is not None and found[1].claim not in claims:
             raise self._taken(found[1])
 
-    def _append(self, number: int, showing: Showing) -> bool:
-        if not self._records.append(number, msgspec.json.encode(showing)):
+    def _append(
+        self, number: int, showing: Showing, late: tuple[str, ...] = (), gone: tuple[str, ...] = ()
+    ) -> bool:
+        """Append a record after the newest that was read; `late` and `gone` are names that it adds."""
+        late = () if gone else tuple(dict.fromkeys((*self._late, *late)))
+        gone = tuple(dict.fromkeys((*self._gone, *gone)))
+        whole = msgspec.structs.replace(showing, late=late, gone=gone)
+        if not self._records.append(number, msgspec.json.encode(whole)):
             return False
-        self._number = number
+        self._number, self._late, self._gone = number, late, gone
         return True
 
     def _newest(self) -> tuple[int, Showing] | None:
@@ -153,7 +185,9 @@ class Showings:
         if found is None:
             return None
         try:
-            return found[0], msgspec.json.decode(found[1], type=Showing)
+            showing = msgspec.json.decode(found[1], type=Showing)
+            self._late, self._gone = showing.late, showing.gone
+            return found[0], showing
         except msgspec.DecodeError as error:
             raise InputError(
                 "the record of what a file sink shows is damaged",
@@ -169,3 +203,7 @@ class Showings:
             got=f"a record of its claim {showing.claim or 'without a name'}",
             remedy=IF_TAKEN_OVER,
         )
+
+
+def _names(showing: Showing) -> tuple[str, ...]:
+    return tuple(group.name for group in showing.groups)

@@ -22,14 +22,16 @@ Called by the file sink, which ensures that only one thread at a time uses it.
 
 from __future__ import annotations
 
+import math
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import pyarrow.fs as pafs
 
-from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
+from drivetrain.connectors.files.output_ownership import WAITING, OutputDirectory, refusals_named
 from drivetrain.connectors.files.partitioned_files import PartitionedFiles
-from drivetrain.connectors.files.prepared_folders import PreparedFolders
+from drivetrain.connectors.files.prepared_folders import ANEW, PreparedFolders
 from drivetrain.connectors.files.publication_manifest import NONE, last_published
 from drivetrain.connectors.files.rolling import Rolling, Waiting
 from drivetrain.connectors.files.showings import Showings, ShownGroup
@@ -37,7 +39,10 @@ from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.errors import OutputError
 from drivetrain.runtime.whole_files import delete_if_there, staging_files, staging_folder
 
+GONE_LOOK_S = 60.0
+"""The shortest time between two looks for files of a state that is gone."""
 _TRIES = 5
+_LAST = re.compile(r"(\d{8,}\.[^/]*)$")
 
 
 class StoredRolling(Rolling):
@@ -62,6 +67,8 @@ class StoredRolling(Rolling):
         self._has_rolled = True
         """Whether there may be files in the folder `rolling`."""
         self._is_open = False
+        self._looked_s = -math.inf
+        """When this process last looked for files of a state that is gone."""
 
     # -- prepared batches --------------------------------------------------------------------------------
 
@@ -108,21 +115,48 @@ class StoredRolling(Rolling):
         self.folders.forget_empty()
 
     def finish(self) -> None:
-        """Make what was decided, and not done."""
+        """Make what was decided, and not done; delete what a state that is gone had decided."""
         if not self._is_open and self.showings.is_empty():
             self._settle_former_format()
         self._is_open = True
         groups = self.showings.undone(self.folders.claims, self.folders.claim)
+        self._drop_gone()
         if self._partitions is not None:
             self._again(self._partitions.finish)
         if groups:
-            self._make(groups)
+            shown = {path.rpartition("/")[2] for path in self._directory.published()}
+            self._make(groups, shown)  # divided twice, a file looks unfinished to readers
             self.showings.done(self.folders.claims, self.folders.claim)
 
     def begin_anew(self) -> None:
         """Begin with an empty directory: what earlier records have decided is gone."""
-        self.showings.begin_anew(self.folders.claim)
-        self.counted = NONE
+        if not self.showings.is_empty():
+            self.folders.begin_anew()
+            claim = self.folders.claim
+            self.showings.begin_anew(claim, is_copied=not claim.startswith(ANEW))
+        self.counted, self._looked_s = NONE, -math.inf
+
+    def require_own(self) -> None:
+        """Raise TakenOverError if another process decides what becomes visible."""
+        self.showings.require_own(self.folders.claims)
+
+    def drop_gone(self) -> None:
+        """Delete files that a process of a state that is gone has made since."""
+        self.showings.read_gone()
+        self._looked_s = -math.inf
+        self._drop_gone()
+
+    def _drop_gone(self) -> None:
+        gone = set(self.showings.gone)
+        if not gone or time.monotonic() - self._looked_s < GONE_LOOK_S:
+            return
+        self._looked_s = time.monotonic()
+        paths = self._directory.published()
+        if self._partitions is not None:
+            paths += [self._partitions.whole(name) for name in self._partitions.names()]
+        for path in paths:
+            if path.rpartition("/")[2].removesuffix(WAITING) in gone:
+                delete_if_there(self._directory.filesystem, path)
 
     def take_over(self, claim: str, last: int, *, is_copied: bool) -> None:
         """Continue a former process, which may still run: its batches up to `last` count."""
@@ -134,14 +168,17 @@ class StoredRolling(Rolling):
         name = first.name
         if len(due) > 1:
             name = f"{self._stem}{first.life}{first.first:08d}-to{last.last:08d}{first.extension}"
+        while name in self.showings.gone:
+            name = _LAST.sub(r"0\1", name)  # the same number, in another name
         start = len(self._directory.path) + 1
         return ShownGroup(name, first.header_bytes, tuple(one.path[start:] for one in due))
 
-    def _make(self, groups: Sequence[ShownGroup]) -> None:
+    def _make(self, groups: Sequence[ShownGroup], shown: Set[str] = frozenset()) -> None:
+        """Make files, except those that are `shown`, and delete their parts."""
         there = {one.path for one in self._all(counted_only=False)}
         for group in groups:
             parts = [f"{self._directory.path}/{part}" for part in group.parts]
-            if all(part in there for part in parts):
+            if group.name not in shown and all(part in there for part in parts):
                 self._make_one(group, parts)
             for part in parts:
                 if part in there:
@@ -158,10 +195,12 @@ class StoredRolling(Rolling):
                 with refusals_named(path):
                     self._directory.publish(parts[0], path)
         except (FileNotFoundError, OutputError) as error:
-            if not _is_missing(error):
+            if not is_missing(error):
                 raise
             # Another process has made it meanwhile: a successor, a former one, or one of the same claim.
             self.showings.require_own(self.folders.claims)
+            if self._partitions is not None:  # or has only moved it to where it is divided
+                self._again(self._partitions.finish)
             if group.name not in {shown.rpartition("/")[2] for shown in self._directory.published()}:
                 raise
 
@@ -185,7 +224,7 @@ class StoredRolling(Rolling):
             try:
                 call()
             except (FileNotFoundError, OutputError) as error:
-                if not _is_missing(error):
+                if not is_missing(error):
                     raise
                 continue  # a former process was faster
             return
@@ -209,6 +248,6 @@ class StoredRolling(Rolling):
         return rolled + [found for info in infos if (found := self._waiting(info)) is not None]
 
 
-def _is_missing(error: BaseException) -> bool:
+def is_missing(error: BaseException) -> bool:
     """Whether an error is that of an object that is gone."""
     return isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError)

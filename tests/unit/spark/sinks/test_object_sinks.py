@@ -212,3 +212,35 @@ def test_a_directory_of_others_is_refused(store: ModelStore, tmp_path: Path) -> 
         open_sink(sinks.parquet(PLACE), SinkContext("app-2", "a", str(tmp_path / "other"))).validate()
     first.fresh()
     assert store.objects == {}
+
+
+def test_a_file_that_a_former_process_makes_after_a_start_over_is_no_result(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    def published(state: str, *ids: int) -> Any:
+        sink: Any = open_sink(sinks.parquet(PLACE), context(tmp_path / state))
+        if state == "second":
+            sink.fresh()
+        sink.validate()
+        sink.prepare(frame(id=pa.array(ids, pa.int64())), 0)
+        sink.publish(1, {"a": 0}, {"a": sink})
+        return sink
+
+    def whole() -> list[int]:
+        paths = [path.partition("/")[2] for found in published_files(PLACE).values() for path in found]
+        return [v for n in paths for v in pq.read_table(io.BytesIO(store.objects[n]))["id"].to_pylist()]
+
+    published("first", 1, 2)
+    (name,) = [n for n in store.objects if n.endswith(".parquet")]
+    late = store.objects[name]
+    second = published("second", 3, 4)
+    assert name not in store.objects, "no file of the new state has its name"
+    store.objects[name] = late  # the former process wakes
+    assert whole() == [3, 4]
+    second.prepare(frame(id=pa.array([5], pa.int64())), 1)
+    second.publish(2, {"a": 1}, {"a": second})
+    assert whole() == [3, 4, 5]
+    again: Any = open_sink(sinks.parquet(PLACE), context(tmp_path / "second"))
+    again.validate()
+    assert sorted(seen(store)) == [3, 4, 5]
+    assert whole() == [3, 4, 5]
