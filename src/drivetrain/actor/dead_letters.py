@@ -130,7 +130,10 @@ class DeadLetters:
     def _report(self, letter: DeadLetter) -> None:
         count = self._counts[letter.reason]
         if count == 10 ** (len(str(count)) - 1):
-            _log.warning(
+            # Messages to an actor that has stopped are normal when a system ends.
+            level = logging.INFO if letter.reason is DeadLetterReason.STOPPED else logging.WARNING
+            _log.log(
+                level,
                 "%s was not delivered to %s: %s (number %d)",
                 type(letter.message).__qualname__,
                 letter.recipient,

@@ -73,3 +73,17 @@ def test_a_flood_of_dead_letters_is_no_flood_of_log_lines(caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING, "drivetrain.actor.dead_letters"):
         flood()
     assert len(caplog.records) == 4  # numbers 1, 10, 100 and 1000
+
+
+def test_messages_to_an_actor_that_has_stopped_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """A system that ends stops actors to which others still send."""
+
+    @in_system(seeds=1)
+    async def late(system: ActorSystem) -> None:
+        path = ActorPath(system.address, ("user", "stopped"), 77)
+        for reason in (DeadLetterReason.STOPPED, DeadLetterReason.NO_ACTOR):
+            system.dead_letters.put(Note("x"), None, path, reason)
+
+    with caplog.at_level(logging.INFO, "drivetrain.actor.dead_letters"):
+        late()
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]

@@ -302,7 +302,7 @@ def _in_words(state: ChangeState) -> str:
                 f"version {state.before} continues\n{state.why}"
             )
         case Outcome.REFUSED:
-            return f"version {state.number} could not be recorded, nothing has changed\n{state.why}"
+            return f"version {state.number} did not come into force; nothing has changed\n{state.why}"
         case None if state.history is not None and state.is_reading_history:
             return (
                 f"version {state.number} is not in force yet: {state.history.in_words}; drivetrain versions "
