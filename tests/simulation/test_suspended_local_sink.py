@@ -116,6 +116,6 @@ def test_a_suspended_process_that_wakes_shows_nothing_twice_on_a_shared_disk(
             lambda seed: worlds.append(
                 suspended(seed, monkeypatch, StartedOverLocalWorld if seed % 3 == 2 else LocalWorld)
             ),
-            chosen_seeds(15, at_most=1000),
+            chosen_seeds(9, at_most=1000),
         )
     assert len(worlds) == 1 or sum(world.woken for world in worlds) > len(worlds)
