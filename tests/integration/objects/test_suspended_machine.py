@@ -116,8 +116,9 @@ def test_a_run_that_wakes_without_its_lock_changes_nothing(tmp_path: Path, mode:
     try:
         former.wait_until(lambda: files() >= 3)
         former.signal(signal.SIGSTOP)
-        (lock,) = (tmp_path / "state").glob("suspended-*/lock")
-        lock.unlink()  # as if a network file system had given it to others
+        locks = [*(tmp_path / "state").glob("suspended-*/lock"), *(tmp_path / "out").rglob("*.lock")]
+        for lock in locks:
+            lock.unlink()  # as if a network file system had given them to others
         before = files()
         successor = Started(sets, settings, tmp_path / "successor.log")
         try:
