@@ -315,9 +315,9 @@ class RunDirectory:
                 "the application's graph has changed, and its state does not fit",
                 where=self.app_id,
                 got=self.versions.refusals(plan),
-                remedy="undo these changes (drivetrain plan FILE --against APP shows all of them), run with "
-                "--fresh to start over or with --replay-from to begin a new life, or use another application "
-                "name to keep both",
+                remedy="run with --version in-force to continue as it ran (drivetrain plan FILE --against "
+                "APP shows the difference), with --fresh to start over, or with --replay-from to begin a "
+                "new life; or use another application name to keep both",
             )
 
     @property

@@ -37,6 +37,7 @@ def run(
     fresh: bool = False,
     replay_from: str | int | datetime | None = None,
     from_savepoint: str | os.PathLike[str] | None = None,
+    version: int | None = None,
     on_start: Callable[[Running], None] | None = None,
 ) -> RunResult:
     """Run an application embedded, then call its `when_finished` hooks; see `embedded.run`.
@@ -45,7 +46,8 @@ def run(
     datetime, or ms since the epoch. Raises `UserError` for anything else, `ReplayError` for an impossible
     replay. `from_savepoint` is a place that `savepoint` has written; the application continues from
     it. Raises `SavepointError` when the savepoint is damaged or does not fit, `UserError` when there is a
-    state already.
+    state already. `version` continues with the graph of that version, 0 with that of the version in
+    force, which edits such as `attach` have changed; `application` then gives its name, settings and hooks.
 
     >>> def copy() -> int:
     ...     app = Application("copy")
@@ -65,6 +67,7 @@ def run(
         fresh=fresh,
         replay_from_ms=from_ms,
         savepoint=None if from_savepoint is None else os.fspath(from_savepoint),
+        version=version,
         on_start=on_start,
     )
     if result.outcome is RunOutcome.FINISHED:
@@ -80,6 +83,7 @@ def start(
     fresh: bool = False,
     replay_from: str | int | datetime | None = None,
     from_savepoint: str | os.PathLike[str] | None = None,
+    version: int | None = None,
 ) -> RunningApplication:
     """Run an application embedded, in a background thread; returns a handle to wait for its clock and stop
     it.
@@ -104,6 +108,7 @@ def start(
             fresh=fresh,
             replay_from=replay_from,
             from_savepoint=from_savepoint,
+            version=version,
             on_start=on_start,
         )
 

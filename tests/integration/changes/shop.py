@@ -36,12 +36,13 @@ def shop(
     fails: bool = False,
     more: bool = False,
     pairs: bool = False,
+    fours: bool = False,
     size: int = 0,
 ) -> Application:
     """Messages that are marked after a source, and counted by the hour after a channel.
 
-    With `pairs` they are also counted by two hours, in a fragment of its own. The function that marks them
-    carries `size` bytes.
+    With `pairs` they are also counted by two hours, in a fragment of its own, and with `fours` these counts
+    are added by four hours, in another one. The function that marks them carries `size` bytes.
     """
     carried = bytes(size)
     place = Path(directory)
@@ -60,6 +61,10 @@ def shop(
     if pairs:
         two = read.window(windows.tumbling("2 h")).aggregate(n=agg.count(), last=agg.max("n"), step="pairs")
         two.sink(sinks.json(place / "pairs"), name="pairs_out")
+        if fours:
+            four = two.window(windows.tumbling("4 h"))
+            added = four.aggregate(n=agg.sum("n"), last=agg.max("last"), step="fours")
+            added.sink(sinks.json(place / "fours"), name="fours_out")
     hourly = read.window(windows.tumbling("1 h")).aggregate(n=agg.count(), step="hourly")
     hourly.filter(f"n > -{version}", name="shown").sink(sinks.json(place / "hourly"), name="hourly_out")
     return app

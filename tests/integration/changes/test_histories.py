@@ -50,6 +50,17 @@ def shown(drive: Harness) -> Counter[int]:
     return Counter(dict(found))
 
 
+def shown_fours(drive: Harness) -> Counter[int]:
+    """The messages in each window of four hours that is shown, which adds up two windows of two."""
+    return Counter({row["last"] // (2 * OF_A_WINDOW): row["n"] for row in rows(drive.directory / "fours")})
+
+
+def computed_fours(count: int) -> Counter[int]:
+    """Those of each that has fired, without the one that has a window of two hours that is not whole."""
+    fired = range(-(-FIRST // 2), window_of(count - 1) // 2)
+    return Counter(dict.fromkeys(fired, 2 * OF_A_WINDOW))
+
+
 def computed(count: int, first: int = FIRST) -> Counter[int]:
     """The messages of each window that has fired, from the first whole one on."""
     of_all = Counter(window_of(n) for n in range(count))
@@ -67,7 +78,8 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
         with pytest.raises(UserError, match="does not fit") as refused:
             running.update(shop(drive.directory, 2, pairs=True, more=True), TIMEOUT, history=FROM)
         assert "even: --history: it would run in fragment read" in str(refused.value.got)
-        assert running.update(shop(drive.directory, 2, pairs=True), TIMEOUT, history=FROM) == 2
+        chained = shop(drive.directory, 2, pairs=True, fours=True)
+        assert running.update(chained, TIMEOUT, history=FROM) == 2
         before = min(n for n, version in marks(drive.directory).items() if version == 2)
         assert before >= 90
         stream.is_over.set()
@@ -82,6 +94,23 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
     stages = {stage.stage for stage in of_state(drive).versions.stages(2)}
     assert StageName.HISTORY_READ in stages
     assert not (of_state(drive).home / "former-messages").exists()
+    # The file of the version before does not fit any more, and need not: the version in force continues.
+    with pytest.raises(UserError, match=r"state does not fit(.|\n)*--version in-force"):
+        drive.run(shop(drive.directory, 1))
+    with pytest.raises(UserError, match=r"no such version(.|\n)*1, 2"):
+        start(shop(drive.directory, 1), small, version=7).wait(TIMEOUT)
+    with pytest.raises(UserError, match="a version can only continue"):
+        start(shop(drive.directory, 1), small, version=0, fresh=True).wait(TIMEOUT)
+    feed.put(9)
+    with start(shop(drive.directory, 1), small, version=0) as running:
+        wait_until(lambda: len(shown(drive)) >= len(computed(feed.count)), lambda: running.is_running)
+        wanted = computed_fours(feed.count)
+        wait_until(lambda: len(shown_fours(drive)) >= len(wanted), lambda: running.is_running)
+        running.stop()
+        assert running.wait(TIMEOUT).version == 2
+    assert shown(drive) == computed(feed.count)
+    assert shown_fours(drive) == wanted
+    assert set(list(marks(drive.directory).values())[-9:]) == {2}
 
 
 def test_a_version_with_a_history_that_fails_or_is_cancelled_leaves_nothing(drive: Harness) -> None:

@@ -44,6 +44,7 @@ class FakeEngine:
     calls: list[tuple[Application, Config, bool]] = field(default_factory=list)
     replays: list[int | None] = field(default_factory=list)
     savepoints: list[str | None] = field(default_factory=list)
+    versions: list[int | None] = field(default_factory=list)
 
     def __call__(
         self,
@@ -54,10 +55,12 @@ class FakeEngine:
         fresh: bool,
         replay_from_ms: int | None,
         savepoint: str | None,
+        version: int | None,
     ) -> RunResult:
         self.calls.append((application, config, fresh))
         self.replays.append(replay_from_ms)
         self.savepoints.append(savepoint)
+        self.versions.append(version)
         listener.on_event(RunStarted(application.name, ("counts",)))
         listener.on_event(FragmentStateChanged("counts", FragmentState.RUNNING))
         listener.on_event(FragmentProgressed("counts", 0, 500, 200.0, 120, 500, 1_357_016_400_000))

@@ -83,6 +83,24 @@ def test_a_replay_from_no_moment_is_refused(engine: FakeEngine, application_file
     assert engine.replays == []
 
 
+@pytest.mark.parametrize(("given", "number"), [("3", 3), ("in-force", 0)])
+def test_a_version_is_handed_on(
+    engine: FakeEngine, application_file: Path, command, given: str, number: int
+) -> None:
+    command("run", "count.py", "--version", given)
+    assert engine.versions == [number]
+
+
+@pytest.mark.parametrize("given", ["newest", "0", "-1", "1.5"])
+def test_what_is_no_version_is_refused(
+    engine: FakeEngine, application_file: Path, command, given: str
+) -> None:
+    result = command("run", "count.py", f"--version={given}")
+    assert result.exit_code == 2
+    assert "in-force" in result.stderr
+    assert engine.versions == []
+
+
 def test_a_savepoint_is_handed_on(engine: FakeEngine, application_file: Path, command) -> None:
     command("run", "count.py", "--from", "/backup/saved")
     assert engine.savepoints == ["/backup/saved"]

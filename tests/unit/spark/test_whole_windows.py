@@ -58,7 +58,14 @@ def test_a_window_of_windows_lacks_what_those_lack_that_are_left_out(tmp_path: P
     rundir, made = in_directory(tmp_path), shop()
     begin(tmp_path, "read--hourly", 5_000)
     begin(tmp_path, "hourly--daily", 4_000)
-    assert first_whole_ms(made, "daily", rundir) == 5_000 + HOUR_MS
+    assert first_whole_ms(made, "daily", rundir) == HOUR_MS - 1, "the end of the hour that begins at 0"
+
+
+def test_a_day_is_whole_if_all_its_hours_are(tmp_path: Path) -> None:
+    rundir, made = in_directory(tmp_path), shop()
+    begin(tmp_path, "read--hourly", -1)
+    begin(tmp_path, "hourly--daily", None)
+    assert first_whole_ms(made, "daily", rundir) == -1
 
 
 def test_nothing_is_known_before_a_channel_begins_and_where_no_timestamp_was_seen(tmp_path: Path) -> None:
@@ -78,7 +85,7 @@ def test_a_dropped_state_lacks_what_came_before_it_and_so_do_windows_of_its_wind
     begin(tmp_path, "hourly--daily", 4_000)
     assert is_late(made, "hourly", rundir)
     assert first_whole_ms(made, "hourly", rundir) == 7_000
-    assert first_whole_ms(made, "daily", rundir) == 7_000 + HOUR_MS
+    assert first_whole_ms(made, "daily", rundir) == HOUR_MS - 1
 
 
 def test_only_windows_of_a_fixed_size_can_be_recognised_by_their_end() -> None:

@@ -19,7 +19,7 @@ class Engine(Protocol):
     """Runs an application to its end, sending events to the listener.
 
     `fresh` deletes the state of earlier runs, `replay_from_ms` begins a new life with the messages from that
-    timestamp on, `savepoint` is a directory to continue from.
+    timestamp on, `savepoint` is a directory to continue from, `version` the graph's version to continue with.
     """
 
     def __call__(
@@ -31,6 +31,7 @@ class Engine(Protocol):
         fresh: bool,
         replay_from_ms: int | None,
         savepoint: str | None,
+        version: int | None,
     ) -> RunResult:
         """Run it; raises DrivetrainError when it fails."""
 

@@ -68,6 +68,13 @@ def run_command(
         ),
     ] = None,
     savepoint: SavepointOption = None,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|in-force",
+            help="Continue with a version that `drivetrain versions` lists, not with the graph of FILE.",
+        ),
+    ] = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -91,9 +98,19 @@ def run_command(
             fresh=fresh,
             replay_from=replay_from,
             savepoint=savepoint,
+            version=_number(version),
             watch=watch,
             as_json=as_json,
         )
+
+
+def _number(version: str | None) -> int | None:
+    """The number of a version as `embedded.run` takes it: 0 for the one in force."""
+    if version is None or version == "in-force":
+        return None if version is None else 0
+    if not version.isdecimal() or not int(version):
+        raise UserError("not a version", where="--version", expected='a number, or "in-force"', got=version)
+    return int(version)
 
 
 def _shown(
@@ -113,10 +130,13 @@ def _run(
     fresh: bool,
     replay_from: str | None,
     savepoint: str | None,
+    version: int | None,
     watch: bool,
     as_json: bool,
 ) -> None:
     if watch:
+        if version is not None:
+            raise UserError("--watch runs the file", where="run", got="--watch and --version")
         first = [*(["--fresh"] if fresh else []), *_option("--replay-from", replay_from)]
         first += _option("--from", savepoint)
         plan = _arguments(file, sets, config_file, state_dir)
@@ -131,13 +151,21 @@ def _run(
             fresh=fresh,
             replay_from_ms=from_ms,
             savepoint=savepoint,
+            version=version,
             live=live,
             on_result=lambda result: show_summary(result, Console()),
         )
         raise typer.Exit(exit_code)
     raise typer.Exit(
         _run_for_json(
-            file, sets, config_file, state_dir, fresh=fresh, replay_from_ms=from_ms, savepoint=savepoint
+            file,
+            sets,
+            config_file,
+            state_dir,
+            fresh=fresh,
+            replay_from_ms=from_ms,
+            savepoint=savepoint,
+            version=version,
         )
     )
 
@@ -184,6 +212,7 @@ def run_file(
     fresh: bool,
     replay_from_ms: int | None = None,
     savepoint: str | None = None,
+    version: int | None = None,
     live: bool,
     engine: Engine | None = None,
     on_result: Callable[[RunResult], None] = lambda _: None,
@@ -207,6 +236,7 @@ def run_file(
                 fresh=fresh,
                 replay_from_ms=replay_from_ms,
                 savepoint=savepoint,
+                version=version,
             )
         result.check()
     on_result(result)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from drivetrain.core.channel.channel_log import NO_BATCH
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.segments import MessageLossError
@@ -83,7 +84,9 @@ class VersionChanges:
     def begin_channel(self, store: ChannelStore) -> None:
         """Begin a channel that was added while the application ran, unless it has begun."""
         query = self._query
-        newest_ms = None if query.versions is None else query.versions.newest_ms()
+        newest_ms = None
+        if query.versions is not None and query.batch_id != NO_BATCH:  # before its first one it lacks nothing
+            newest_ms = query.versions.newest_ms()
         ChannelBeginning(store.uri).begin(store, query.batch_id, query.clock_ms, newest_ms)
 
     def failed(self, batch_id: int, error: BaseException, *, is_stopped: bool) -> None:

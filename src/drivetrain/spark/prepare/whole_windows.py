@@ -70,8 +70,19 @@ def first_whole_ms(plan: Plan, fragment: str, rundir: RunDirectory) -> int | Non
         before_ms = first_whole_ms(plan, channel.producer_fragment, rundir)
         if before_ms is not None:
             producer = next(f for f in plan.fragments if f.id == channel.producer_fragment)
-            bounds.append(before_ms + (window_size_ms(plan, producer) or 0))
+            bounds.append(_newest_left_out_ms(plan, producer, before_ms))
     return max(bounds, default=None)
+
+
+def _newest_left_out_ms(plan: Plan, fragment: Fragment, bound_ms: int) -> int:
+    """The largest timestamp of a result that a fragment leaves out: the last instant of its newest window
+    that
+    starts at or before the bound."""
+    if window_size_ms(plan, fragment) is None or fragment.stateful is None:
+        return bound_ms
+    window = plan.graph.nodes[fragment.stateful].operation.grouping_window
+    assert window is not None, "a fragment with windows of a fixed size"
+    return bound_ms - bound_ms % window.step_ms + window.size_ms - 1
 
 
 def _outside(plan: Plan, fragment: str, rundir: RunDirectory) -> list[str]:

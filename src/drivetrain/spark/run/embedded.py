@@ -36,7 +36,7 @@ from drivetrain.core.job.run_progress import (
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.durable import disk_full, is_full
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
@@ -50,6 +50,7 @@ from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.flow.flow_actor import FlowController, drop_message
+from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
@@ -98,24 +99,28 @@ def run(
     fresh: bool = False,
     replay_from_ms: int | None = None,
     savepoint: str | None = None,
+    version: int | None = None,
     on_start: Callable[[Running], None] | None = None,
 ) -> RunResult:
     """Run `application` until its input ends or the listener requests a stop, and return the result.
 
     `fresh` deletes the state and outputs of earlier runs. `replay_from_ms` begins a new life, which takes the
     messages from that time on; published results stay. `savepoint` is the directory of a savepoint to
-    continue from, if there is no state yet. `on_start` receives the clock and the changes of the run
+    continue from, if there is no state yet. `version` continues with the graph of that version, 0 with the
+    one in force, not with the application's. `on_start` receives the clock and the changes of the run
     before its first batch. Raises the error that stopped the run.
     """
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
     started_s = time.monotonic()
-    plan = refuse_shared_places(configured_plan(application.graph(), config))
+    begins = fresh or replay_from_ms is not None or savepoint is not None
+    _refuse_version(version, begins=begins)
+    own = refuse_shared_places(configured_plan(application.graph(), config))
     settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
     rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers)
     rundir.acquire(fresh=fresh)
     try:
-        begins = fresh or replay_from_ms is not None or savepoint is not None
+        plan = own if version is None else _plan_of(version, rundir, config)
         if not begins and rundir.finished is not None:
             return already_finished(plan)
         resumed = not begins and rundir.started
@@ -142,13 +147,44 @@ def run(
     except Exception as error:
         rundir.ownership.explain(error)
         lost = java_lost(config, error)
-        if lost is None and is_full(error):
+        if lost is not None:
+            raise lost from error
+        if is_full(error):
             raise disk_full(error, "what the application writes", getattr(error, "filename", None)) from error
-        if lost is None:
-            raise
-        raise lost from error
+        raise
     finally:
         rundir.release()
+
+
+def _refuse_version(version: int | None, *, begins: bool) -> None:
+    """Raise `UserError` for a version and a new beginning."""
+    if begins and version is not None:
+        raise UserError(
+            "a version can only continue its own state",
+            where="run",
+            got="a version, and fresh, replay_from or from_savepoint",
+            remedy="leave one of them out",
+        )
+
+
+def _plan_of(number: int, rundir: RunDirectory, config: Config) -> Plan:
+    """The plan of a version, 0 for the one in force, from the code that was kept with it."""
+    versions = rundir.versions
+    known = versions.numbers()
+    record = None
+    if number in known or not number:
+        record = versions.version(number) if number else versions.in_force()
+    code = None if record is None else versions.code(record.number)
+    if record is None or code is None:
+        raise UserError(
+            "there is no such version to continue with",
+            where=rundir.app_id,
+            expected=", ".join(map(str, known)) or "an application that has run",
+            got="none" if record is None else f"version {record.number}, whose code was not kept",
+            remedy="see drivetrain versions, or run the application's file without --version",
+        )
+    graph = graph_from_code(code, f"version {record.number}")
+    return refuse_shared_places(configured_plan(graph, config))
 
 
 def _run_with_restores(
