@@ -113,8 +113,7 @@ def run(
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
     started_s = time.monotonic()
-    begins = fresh or replay_from_ms is not None or savepoint is not None
-    _refuse_version(version, begins=begins)
+    begins = _begins(fresh or replay_from_ms is not None or savepoint is not None, version)
     own = refuse_shared_places(configured_plan(application.graph(), config))
     settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
     rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers)
@@ -146,18 +145,24 @@ def run(
         return _run_with_restores(begin, again, plan, rundir, listener, started_s, on_start, resumed=resumed)
     except Exception as error:
         rundir.ownership.explain(error)
-        lost = java_lost(config, error)
-        if lost is not None:
-            raise lost from error
-        if is_full(error):
-            raise disk_full(error, "what the application writes", getattr(error, "filename", None)) from error
-        raise
+        cause = _cause(config, error)
+        if cause is None:
+            raise
+        raise cause from error
     finally:
         rundir.release()
 
 
-def _refuse_version(version: int | None, *, begins: bool) -> None:
-    """Raise `UserError` for a version and a new beginning."""
+def _cause(config: Config, error: Exception) -> DrivetrainError | None:
+    """The error to show instead of one that follows from a lost Java process or a full disk; None: itself."""
+    lost = java_lost(config, error)
+    if lost is None and is_full(error):
+        return disk_full(error, "what the application writes", getattr(error, "filename", None))
+    return lost
+
+
+def _begins(begins: bool, version: int | None) -> bool:
+    """`begins`; raises `UserError` for a new beginning with a version of what was before."""
     if begins and version is not None:
         raise UserError(
             "a version can only continue its own state",
@@ -165,6 +170,7 @@ def _refuse_version(version: int | None, *, begins: bool) -> None:
             got="a version, and fresh, replay_from or from_savepoint",
             remedy="leave one of them out",
         )
+    return begins
 
 
 def _plan_of(number: int, rundir: RunDirectory, config: Config) -> Plan:
