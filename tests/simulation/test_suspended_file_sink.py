@@ -203,7 +203,7 @@ def test_a_suspended_process_that_wakes_shows_nothing_twice_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(suspended(seed, monkeypatch)), chosen_seeds(30, at_most=1000))
+    run_seeds(lambda seed: worlds.append(suspended(seed, monkeypatch)), chosen_seeds(15, at_most=1000))
     assert len(worlds) == 1 or sum(world.woken for world in worlds) > len(worlds)
 
 

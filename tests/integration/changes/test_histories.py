@@ -69,10 +69,10 @@ def computed(count: int, first: int = FIRST) -> Counter[int]:
 
 def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_meanwhile(drive: Harness) -> None:
     feed = Feed(drive.directory)
-    feed.put(90)
+    feed.put(48)
     small = drive.config(run__max_batch_bytes="1 KiB", run__history_share="1.0")
     with start(shop(drive.directory, 1), small) as running, Stream(feed, 1.0) as stream:
-        wait_until(lambda: len(marks(drive.directory)) >= 90, lambda: running.is_running)
+        wait_until(lambda: len(marks(drive.directory)) >= 48, lambda: running.is_running)
         with pytest.raises(UserError, match="nothing in this change can get the messages"):
             running.update(shop(drive.directory, 2), TIMEOUT, history=FROM)
         with pytest.raises(UserError, match="does not fit") as refused:
@@ -81,7 +81,7 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
         chained = shop(drive.directory, 2, pairs=True, fours=True)
         assert running.update(chained, TIMEOUT, history=FROM) == 2
         before = min(n for n, version in marks(drive.directory).items() if version == 2)
-        assert before >= 90
+        assert before >= 48
         stream.is_over.set()
         stream.thread.join()
         wait_until(lambda: len(marks(drive.directory)) == feed.count, lambda: running.is_running)
