@@ -104,6 +104,9 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
     feed.put(9)
     with start(shop(drive.directory, 1), small, version=0) as running:
         wait_until(lambda: len(shown(drive)) >= len(computed(feed.count)), lambda: running.is_running)
+        explained = CliRunner().invoke(app, ["explain", "shop", "--state-dir", str(drive.directory / "state")])
+        assert explained.exit_code == 0, explained.output
+        assert of_state(drive).app_id in explained.stdout
         wanted = computed_fours(feed.count)
         wait_until(lambda: len(shown_fours(drive)) >= len(wanted), lambda: running.is_running)
         running.stop()

@@ -7,18 +7,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import typer
 
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
-from drivetrain.cli.cluster_access import AppArgument, ConsoleOption, MastersOption, connected
-from drivetrain.cli.inspection.application_report import look_at, without_leader
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StateDirOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    ConsoleOption,
+    MastersOption,
+    connected_by,
+    is_of_cluster,
+    with_masters,
+)
+from drivetrain.cli.inspection.application_report import look_at, look_at_run, without_leader
 from drivetrain.cli.json_output import as_data, print_json
+from drivetrain.config import Config
 from drivetrain.core.diagnosis.diagnosis import diagnose, in_short
 from drivetrain.core.diagnosis.finding import Finding, Severity
+from drivetrain.core.diagnosis.situation import Situation
 from drivetrain.core.figures import show_span
+from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, Text
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.run_directory import RunDirectory
 
 STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
@@ -29,20 +49,22 @@ def explain_command(
     console: ConsoleOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is wrong with an application, why, and what to do; exit code 1 if something is critical."""
-    from drivetrain.cluster.leader import NoLeaderError
+    """Show what is wrong with an application, here or in a cluster, why, and what to do; exit code 1 if
+    something is critical."""
+    from drivetrain.runtime.find_application import directory_of
 
-    with connected(sets, config_file, masters, console) as client:
-        try:
-            seen = look_at(client, app)
-            app_id, situation, findings = seen.view.app_id, seen.situation, seen.findings
-        except NoLeaderError:
-            app_id, situation = app, without_leader(client, app)
-            findings = diagnose(situation)
-            if not findings:
-                raise  # a master leads meanwhile: the user may repeat the command
+    config = load_config(config_file, with_masters(parse_sets(sets, state_dir), masters, console))
+    try:
+        here = None if is_of_cluster(config, state_dir) else directory_of(app, config)
+    except UserError as missing:
+        if state_dir is not None:
+            raise
+        app_id, situation, findings = _in_default_cluster(app, config, missing)
+    else:
+        app_id, situation, findings = _in_cluster(app, config) if here is None else _here(here)
     if as_json:
         data = {
             "app_id": app_id,
@@ -56,6 +78,40 @@ def explain_command(
         show_findings(findings, shown)
     if findings and findings[0].severity is Severity.CRITICAL:
         raise typer.Exit(1)
+
+
+Explained: TypeAlias = tuple[str, Situation, tuple[Finding, ...]]
+"""The id of an application, its situation, and what is wrong with it."""
+
+
+def _here(rundir: RunDirectory) -> Explained:
+    """An application that runs, or ran, embedded on this machine."""
+    seen = look_at_run(rundir)
+    return seen.view.app_id, seen.situation, seen.findings
+
+
+def _in_default_cluster(app: str, config: Config, missing: UserError) -> Explained:
+    """An application that has no state here; raises `missing` if no cluster can be asked either."""
+    try:
+        return _in_cluster(app, config)
+    except UnavailableError:
+        raise missing from None
+
+
+def _in_cluster(app: str, config: Config) -> Explained:
+    """An application of a cluster."""
+    from drivetrain.cluster.leader import NoLeaderError
+
+    with connected_by(config) as client:
+        try:
+            seen = look_at(client, app)
+        except NoLeaderError:
+            situation = without_leader(client, app)
+            findings = diagnose(situation)
+            if not findings:
+                raise  # a master leads meanwhile: the user may repeat the command
+            return app, situation, findings
+        return seen.view.app_id, seen.situation, seen.findings
 
 
 def findings_as_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
