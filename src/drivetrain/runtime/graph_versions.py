@@ -70,6 +70,10 @@ class Ending(msgspec.Struct, frozen=True):
     leaving: Mapping[str, HowItLeaves] = {}
 
 
+KeptVersion: TypeAlias = int | Literal["in-force"]
+"""A version of the graph whose code was kept: its number, or the one in force."""
+
+
 class GraphVersions:
     """The versions in the state directory of an application; `writers` may write there."""
 

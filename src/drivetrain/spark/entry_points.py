@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drivetrain.connectors.tables.compaction import Compaction
     from drivetrain.core.job.run_progress import RunListener, RunResult
     from drivetrain.core.plan.plan import Plan
+    from drivetrain.runtime.graph_versions import KeptVersion
     from drivetrain.spark.run.embedded import Running
     from drivetrain.spark.run.running_application import RunningApplication
     from drivetrain.spark.state.state_query import States
@@ -37,7 +38,7 @@ def run(
     fresh: bool = False,
     replay_from: str | int | datetime | None = None,
     from_savepoint: str | os.PathLike[str] | None = None,
-    version: int | None = None,
+    version: KeptVersion | None = None,
     on_start: Callable[[Running], None] | None = None,
 ) -> RunResult:
     """Run an application embedded, then call its `when_finished` hooks; see `embedded.run`.
@@ -46,8 +47,8 @@ def run(
     datetime, or ms since the epoch. Raises `UserError` for anything else, `ReplayError` for an impossible
     replay. `from_savepoint` is a place that `savepoint` has written; the application continues from
     it. Raises `SavepointError` when the savepoint is damaged or does not fit, `UserError` when there is a
-    state already. `version` continues with the graph of that version, 0 with that of the version in
-    force, which edits such as `attach` have changed; `application` then gives its name, settings and hooks.
+    state already. `version` continues with the graph of that version, or of the one "in-force", which
+    edits such as `attach` have changed; `application` then gives its name, settings and hooks.
 
     >>> def copy() -> int:
     ...     app = Application("copy")
@@ -83,7 +84,7 @@ def start(
     fresh: bool = False,
     replay_from: str | int | datetime | None = None,
     from_savepoint: str | os.PathLike[str] | None = None,
-    version: int | None = None,
+    version: KeptVersion | None = None,
 ) -> RunningApplication:
     """Run an application embedded, in a background thread; returns a handle to wait for its clock and stop
     it.

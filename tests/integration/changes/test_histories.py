@@ -100,11 +100,13 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
     with pytest.raises(UserError, match=r"no such version(.|\n)*1, 2"):
         start(shop(drive.directory, 1), small, version=7).wait(TIMEOUT)
     with pytest.raises(UserError, match="a version can only continue"):
-        start(shop(drive.directory, 1), small, version=0, fresh=True).wait(TIMEOUT)
+        start(shop(drive.directory, 1), small, version="in-force", fresh=True).wait(TIMEOUT)
     feed.put(9)
-    with start(shop(drive.directory, 1), small, version=0) as running:
+    with start(shop(drive.directory, 1), small, version="in-force") as running:
         wait_until(lambda: len(shown(drive)) >= len(computed(feed.count)), lambda: running.is_running)
-        explained = CliRunner().invoke(app, ["explain", "shop", "--state-dir", str(drive.directory / "state")])
+        explained = CliRunner().invoke(
+            app, ["explain", "shop", "--state-dir", str(drive.directory / "state")]
+        )
         assert explained.exit_code == 0, explained.output
         assert of_state(drive).app_id in explained.stdout
         wanted = computed_fours(feed.count)

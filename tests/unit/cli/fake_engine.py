@@ -20,6 +20,7 @@ from drivetrain.core.job.run_progress import (
     RunResult,
     RunStarted,
 )
+from drivetrain.runtime.graph_versions import KeptVersion
 
 RESULT = RunResult(
     application="count",
@@ -44,7 +45,7 @@ class FakeEngine:
     calls: list[tuple[Application, Config, bool]] = field(default_factory=list)
     replays: list[int | None] = field(default_factory=list)
     savepoints: list[str | None] = field(default_factory=list)
-    versions: list[int | None] = field(default_factory=list)
+    versions: list[KeptVersion | None] = field(default_factory=list)
 
     def __call__(
         self,
@@ -55,7 +56,7 @@ class FakeEngine:
         fresh: bool,
         replay_from_ms: int | None,
         savepoint: str | None,
-        version: int | None,
+        version: KeptVersion | None,
     ) -> RunResult:
         self.calls.append((application, config, fresh))
         self.replays.append(replay_from_ms)

@@ -19,6 +19,7 @@ from fake_engine import RESULT, FakeEngine
 from drivetrain.config.catalog import run, spark
 from drivetrain.core.job.run_progress import RunListener, RunOutcome, RunResult
 from drivetrain.errors import DiskFullError, InputError, InternalError, OperatorError
+from drivetrain.runtime.graph_versions import KeptVersion
 
 
 def test_finished_run_shows_progress_on_stderr_and_the_summary_on_stdout(
@@ -83,9 +84,9 @@ def test_a_replay_from_no_moment_is_refused(engine: FakeEngine, application_file
     assert engine.replays == []
 
 
-@pytest.mark.parametrize(("given", "number"), [("3", 3), ("in-force", 0)])
+@pytest.mark.parametrize(("given", "number"), [("3", 3), ("in-force", "in-force")])
 def test_a_version_is_handed_on(
-    engine: FakeEngine, application_file: Path, command, given: str, number: int
+    engine: FakeEngine, application_file: Path, command, given: str, number: KeptVersion
 ) -> None:
     command("run", "count.py", "--version", given)
     assert engine.versions == [number]

@@ -13,6 +13,7 @@ from typing import Protocol
 from drivetrain.api import Application
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunListener, RunResult
+from drivetrain.runtime.graph_versions import KeptVersion
 
 
 class Engine(Protocol):
@@ -31,7 +32,7 @@ class Engine(Protocol):
         fresh: bool,
         replay_from_ms: int | None,
         savepoint: str | None,
-        version: int | None,
+        version: KeptVersion | None,
     ) -> RunResult:
         """Run it; raises DrivetrainError when it fails."""
 

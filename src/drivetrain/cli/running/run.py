@@ -43,6 +43,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import run as keys
 from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome, RunResult
 from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.runtime.graph_versions import KeptVersion
 from drivetrain.terminal import Console, print_line
 
 _MESSAGES: Final = logging.getLogger("drivetrain.messages")
@@ -98,16 +99,18 @@ def run_command(
             fresh=fresh,
             replay_from=replay_from,
             savepoint=savepoint,
-            version=_number(version),
+            version=_kept(version),
             watch=watch,
             as_json=as_json,
         )
 
 
-def _number(version: str | None) -> int | None:
-    """The number of a version as `embedded.run` takes it: 0 for the one in force."""
-    if version is None or version == "in-force":
-        return None if version is None else 0
+def _kept(version: str | None) -> KeptVersion | None:
+    """The version that the user names."""
+    if version is None:
+        return None
+    if version == "in-force":
+        return "in-force"
     if not version.isdecimal() or not int(version):
         raise UserError("not a version", where="--version", expected='a number, or "in-force"', got=version)
     return int(version)
@@ -130,7 +133,7 @@ def _run(
     fresh: bool,
     replay_from: str | None,
     savepoint: str | None,
-    version: int | None,
+    version: KeptVersion | None,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -212,7 +215,7 @@ def run_file(
     fresh: bool,
     replay_from_ms: int | None = None,
     savepoint: str | None = None,
-    version: int | None = None,
+    version: KeptVersion | None = None,
     live: bool,
     engine: Engine | None = None,
     on_result: Callable[[RunResult], None] = lambda _: None,

@@ -45,6 +45,7 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
 from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.control_socket import ControlSocket
+from drivetrain.runtime.graph_versions import KeptVersion
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
 from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -99,15 +100,15 @@ def run(
     fresh: bool = False,
     replay_from_ms: int | None = None,
     savepoint: str | None = None,
-    version: int | None = None,
+    version: KeptVersion | None = None,
     on_start: Callable[[Running], None] | None = None,
 ) -> RunResult:
     """Run `application` until its input ends or the listener requests a stop, and return the result.
 
     `fresh` deletes the state and outputs of earlier runs. `replay_from_ms` begins a new life, which takes the
     messages from that time on; published results stay. `savepoint` is the directory of a savepoint to
-    continue from, if there is no state yet. `version` continues with the graph of that version, 0 with the
-    one in force, not with the application's. `on_start` receives the clock and the changes of the run
+    continue from, if there is no state yet. `version` continues with the graph of that version, not with
+    the application's. `on_start` receives the clock and the changes of the run
     before its first batch. Raises the error that stopped the run.
     """
     config = config or Config.load(None, {}, {})
@@ -161,7 +162,7 @@ def _cause(config: Config, error: Exception) -> DrivetrainError | None:
     return lost
 
 
-def _begins(begins: bool, version: int | None) -> bool:
+def _begins(begins: bool, version: KeptVersion | None) -> bool:
     """`begins`; raises `UserError` for a new beginning with a version of what was before."""
     if begins and version is not None:
         raise UserError(
@@ -173,13 +174,15 @@ def _begins(begins: bool, version: int | None) -> bool:
     return begins
 
 
-def _plan_of(number: int, rundir: RunDirectory, config: Config) -> Plan:
-    """The plan of a version, 0 for the one in force, from the code that was kept with it."""
+def _plan_of(version: KeptVersion, rundir: RunDirectory, config: Config) -> Plan:
+    """The plan of a version, from the code that was kept with it."""
     versions = rundir.versions
     known = versions.numbers()
     record = None
-    if number in known or not number:
-        record = versions.version(number) if number else versions.in_force()
+    if version == "in-force":
+        record = versions.in_force()
+    elif version in known:
+        record = versions.version(version)
     code = None if record is None else versions.code(record.number)
     if record is None or code is None:
         raise UserError(
