@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivetrain.api.connectors.application_stream import ApplicationStream
+from drivetrain.api.windows import Window
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.state.dropped_state import DroppedState
@@ -33,10 +34,16 @@ _FIXED = ("tumbling", "sliding")
 
 def window_size_ms(plan: Plan, fragment: Fragment) -> int | None:
     """The size of the windows of a fragment, in ms; None if it has no windows of a fixed size."""
+    window = _fixed_window(plan, fragment)
+    return None if window is None else window.size_ms
+
+
+def _fixed_window(plan: Plan, fragment: Fragment) -> Window | None:
+    """The windows of a fragment, if they have a fixed size."""
     if fragment.stateful is None:
         return None
     window = plan.graph.nodes[fragment.stateful].operation.grouping_window
-    return window.size_ms if window is not None and window.kind in _FIXED else None
+    return window if window is not None and window.kind in _FIXED else None
 
 
 def is_late(plan: Plan, fragment: str, rundir: RunDirectory) -> bool:
@@ -78,10 +85,9 @@ def _newest_left_out_ms(plan: Plan, fragment: Fragment, bound_ms: int) -> int:
     """The largest timestamp of a result that a fragment leaves out: the last instant of its newest window
     that
     starts at or before the bound."""
-    if window_size_ms(plan, fragment) is None or fragment.stateful is None:
+    window = _fixed_window(plan, fragment)
+    if window is None:
         return bound_ms
-    window = plan.graph.nodes[fragment.stateful].operation.grouping_window
-    assert window is not None, "a fragment with windows of a fixed size"
     return bound_ms - bound_ms % window.step_ms + window.size_ms - 1
 
 

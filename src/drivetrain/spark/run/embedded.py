@@ -22,6 +22,7 @@ from pathlib import Path
 
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.api.application import Application
+from drivetrain.api.graphs.graph import Graph
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.graph_version import GraphVersion
@@ -115,7 +116,7 @@ def run(
     listener = listener or QuietListener()
     started_s = time.monotonic()
     begins = _begins(fresh or replay_from_ms is not None or savepoint is not None, version)
-    own = refuse_shared_places(configured_plan(application.graph(), config))
+    own = _planned(application.graph(), config)
     settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
     rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers)
     rundir.acquire(fresh=fresh)
@@ -192,7 +193,11 @@ def _plan_of(version: KeptVersion, rundir: RunDirectory, config: Config) -> Plan
             got="none" if record is None else f"version {record.number}, whose code was not kept",
             remedy="see drivetrain versions, or run the application's file without --version",
         )
-    graph = graph_from_code(code, f"version {record.number}")
+    return _planned(graph_from_code(code, f"version {record.number}"), config)
+
+
+def _planned(graph: Graph, config: Config) -> Plan:
+    """The plan of a graph, whose sinks have places of their own."""
     return refuse_shared_places(configured_plan(graph, config))
 
 
@@ -354,7 +359,7 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
     Starts Spark and reads the inputs' schemas; runs nothing and writes only temporary files.
     """
     config = config or Config.load(None, {}, {})
-    plan = refuse_shared_places(configured_plan(application.graph(), config))
+    plan = _planned(application.graph(), config)
     with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
         context = look_at(plan, RunDirectory(scratch, application.name, {}), config)
     return as_compiled(context)
