@@ -39,6 +39,7 @@ from drivetrain.connectors.files.parquet_groups import ROWS_PER_BATCH, read_row_
 from drivetrain.connectors.files.partition_folders import PartitionFolders
 from drivetrain.connectors.files.text_decoder import TextDecoder
 from drivetrain.connectors.files.text_records import BadRecord, Decoder, bad_record_error, parse_records
+from drivetrain.connectors.reduced_batches import Reducer
 from drivetrain.connectors.schema import ddl_types, to_arrow
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.columns import PUNCT
@@ -46,6 +47,7 @@ from drivetrain.runtime.file_locations import FoundFile, compression_of, list_fi
 from drivetrain.runtime.objects.locations import is_in_object_store
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.connector.planner_process import end_with_connection
+from drivetrain.spark.connector.reduction import Reduction
 from drivetrain.spark.connector.source import BAD_COLUMN
 from drivetrain.spark.measure.batch_limit import limited
 from drivetrain.spark.session.spark_errors import embedded
@@ -77,6 +79,9 @@ class ReadPlan:
     """Whether the batch that reaches the end of a bounded source has one row that marks the end."""
     folders: tuple[str, ...] = ()
     """The columns whose values are in the names of directories."""
+    reduction: str | None = None
+    """What is delivered in place of messages (a `Reduction` as JSON); their columns are then `columns`."""
+    columns: str = ""
 
     def to_json(self) -> str:
         """The plan as text; a declared schema must be a DDL string by now."""
@@ -273,6 +278,9 @@ def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType
     """The rows of one Spark task; errors are packed so that they reach the driver."""
     assert isinstance(partition, FileSplits)
     try:
+        if plan.reduction is not None:
+            yield from _reduced(plan, partition, plan.reduction)
+            return
         if not plan.has_end_row:
             yield from read_splits(plan.source, partition.splits, schema, plan.stores, plan.folders)
             return
@@ -284,6 +292,12 @@ def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType
             yield end_row(schema)
     except DrivetrainError as error:
         raise embedded(error) from error
+
+
+def _reduced(plan: ReadPlan, partition: FileSplits, reduction: str) -> Iterator[pa.RecordBatch]:
+    columns = StructType.fromJson(json.loads(plan.columns))
+    whole = _read_blocks(plan.source, partition.splits, columns, plan.stores, plan.folders)
+    yield from Reducer(Reduction.from_json(reduction), columns).reduced(whole, ends=partition.ends)
 
 
 def end_row(schema: StructType) -> pa.RecordBatch:
@@ -304,6 +318,19 @@ def read_splits(
 
     The values of the columns `folders` are in the names of directories.
     """
+    for whole in _read_blocks(source, splits, schema, stores, folders):
+        for at in range(0, whole.num_rows, ROWS_PER_BATCH):
+            yield whole.slice(at, ROWS_PER_BATCH)
+
+
+def _read_blocks(
+    source: FileSource,
+    splits: list[FileSplit],
+    schema: StructType,
+    stores: StoreSettings | None,
+    folders: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `splits`, block by block."""
     target = to_arrow(schema)
     types = ddl_types(schema)
     filesystem, root = locate(source.path, stores)
@@ -313,9 +340,7 @@ def read_splits(
     for split in splits:
         values = partitions.values(split.path)
         for batch in _read_split(filesystem, source, split, data_target, in_files, types):
-            whole = partitions.added(batch, values, target) if values else batch
-            for at in range(0, whole.num_rows, ROWS_PER_BATCH):
-                yield whole.slice(at, ROWS_PER_BATCH)
+            yield partitions.added(batch, values, target) if values else batch
 
 
 def _read_split(

@@ -39,7 +39,9 @@ from drivetrain.spark.connector.source import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from drivetrain.spark.connector.reduction import Reduction
 
 
 class ArrowFiles(OpenedSource):
@@ -65,6 +67,15 @@ class ArrowFiles(OpenedSource):
         at = json.loads(offset) if offset else {"bytes": 0, "end": 0}
         is_over = at["end"] > 0 if self.has_end_row else self.total is not None and at["bytes"] >= self.total
         return Position(at["bytes"], self.total, finished=is_over)
+
+    def reduced(self, reduction: Reduction) -> DataFrame | None:
+        """Groups of messages, made by the reader."""
+        names = [name for name in self.df.columns if name != PUNCT]
+        columns = StructType([self.df.schema[name] for name in names])
+        if not self.has_end_row or self.bad_column is not None or not reduction.fits(columns):
+            return None
+        plan = dataclasses.replace(self._plan, reduction=reduction.to_json(), columns=columns.json())
+        return _stream(self.df.sparkSession, reduction.columns(columns), plan)
 
     def history_start(self, from_ms: int, end: str) -> str | None:
         """Before the first file: it is unknown which of them have messages of that time."""
@@ -94,10 +105,11 @@ def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool 
     if has_end_row:
         struct = StructType(list(struct.fields)).add(PUNCT, "boolean")
     context.spark.dataSource.register(FileDataSource)
-    reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
-    return ArrowFiles(
-        reader.option("plan", plan.to_json()).load(), source, log, plan, has_end_row=has_end_row
-    )
+    return ArrowFiles(_stream(context.spark, struct, plan), source, log, plan, has_end_row=has_end_row)
+
+
+def _stream(spark: SparkSession, struct: StructType, plan: ReadPlan) -> DataFrame:
+    return spark.readStream.format(FORMAT_NAME).schema(struct).option("plan", plan.to_json()).load()
 
 
 def read_files_whole(source: FileSource, context: SourceContext) -> DataFrame:

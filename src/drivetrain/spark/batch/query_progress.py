@@ -31,7 +31,7 @@ from drivetrain.spark.batch.query_engine import RunningQuery
 from drivetrain.spark.batch.query_figures import QueryFigures
 from drivetrain.spark.channel.backlog import ChannelWatch
 from drivetrain.spark.channel.watermark import clock_of, parse_watermark
-from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.prepare.trunk import Trunk, count_name
 
 
 class QueryProgress:
@@ -91,6 +91,8 @@ class QueryProgress:
                 n = max(0, n - 1) if is_log and n else n  # one of the rows is the punctuation
                 if id in self.trunk.sources and self.trunk.sources[id].unit == "rows" and not is_log:
                     n = self._rows_since(id, source.endOffset)  # one input row stands for a range
+                elif id in self.trunk.counted:
+                    n = _observed(progress, count_name(id))
                 elif n and id in self.trunk.sources and self.trunk.sources[id].has_end_row:
                     n -= self.trunk.sources[id].position(source.endOffset).finished
                 rows += n
@@ -167,3 +169,9 @@ class QueryProgress:
         done = self.trunk.sources[id].position(offset).done
         before, self.counted[id] = self.counted.get(id, 0), done
         return max(0, done - before)
+
+
+def _observed(progress: StreamingQueryProgress, name: str) -> int:
+    """The number that Spark observed under that name while the batch passed."""
+    row = progress.observedMetrics.get(name)
+    return 0 if row is None else int(row[0] or 0)

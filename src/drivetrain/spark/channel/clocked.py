@@ -24,7 +24,7 @@ Invariants:
 
 1. After `with_channel_clock` the watermark after a batch is exactly that of the last entry's clock.
 2. After `union_clock` or `with_end` it is that of the larger of the published clock and, if
-   `data_moves_clock`, the largest timestamp minus the disorder.
+   `data_moves_clock`, the largest timestamp minus the disorder; so it is after `with_end_of_partial_results`.
 3. No punctuation row leaves these functions.
 
 Called when a fragment's inputs are compiled.
@@ -39,6 +39,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.runtime.channel.columns import PUNCT, TS, WM
 from drivetrain.spark.channel.clock_source import ClockSource
 from drivetrain.spark.channel.watermark import END_WATERMARK_MS, moving_watermark, on_watermark_scale
+from drivetrain.spark.connector.reduction import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -64,7 +65,12 @@ def event_time(
     The column is `later_us` later than `timestamp`; `delay_ms` is the watermark delay in its metadata.
     """
     column = on_watermark_scale(F.col(timestamp), later_us)
-    return df.withColumn(name, column).withMetadata(name, dict.fromkeys(EVENT_TIME, delay_ms))
+    return with_event_time(df.withColumn(name, column), name, delay_ms)
+
+
+def with_event_time(df: DataFrame, name: str, delay_ms: int = 0) -> DataFrame:
+    """`df` with its column `name`, on the watermark's scale, as Spark's event time."""
+    return df.withMetadata(name, dict.fromkeys(EVENT_TIME, delay_ms))
 
 
 def union_clock(
@@ -104,6 +110,15 @@ def with_end(df: DataFrame, ts_col: str, disorder_ms: int) -> DataFrame:
     marked = df.withColumn(WM, F.when(F.col(PUNCT), end).otherwise(moving_watermark(F.col(ts_col))))
     clocked = marked.withWatermark(WM, f"{disorder_ms} milliseconds").where(_is_data())
     return clocked.drop(WM, PUNCT)
+
+
+def with_end_of_partial_results(df: DataFrame, disorder_ms: int) -> DataFrame:
+    """The rows of a source that reduces its messages, with the clock that they carry; see `with_end`.
+
+    The row that marks the end is the only one that stands for no message.
+    """
+    clocked = df.withWatermark(WM, f"{disorder_ms} milliseconds")
+    return clocked.where((F.col(ROWS) > 0) | (F.spark_partition_id() < 0)).drop(WM, ROWS)
 
 
 def data_only(df: DataFrame) -> DataFrame:

@@ -35,16 +35,18 @@ from drivetrain.api.windows import Window
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS
 from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.runtime.channel.columns import TS
-from drivetrain.spark.channel.clocked import event_time
+from drivetrain.spark.channel.clocked import event_time, with_event_time
 from drivetrain.spark.channel.watermark import SHIFT_MS
 from drivetrain.spark.compile.frame import Frame, require_column
 from drivetrain.spark.compile.late import BEFORE_ALL_MS
 from drivetrain.spark.compile.lowering import column_function, spark_column
+from drivetrain.spark.compile.partial_results import of_messages, of_partial_results, partial_values, results
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
+from drivetrain.spark.connector.reduction import END, PartialValue
 
 _AT = "__at"
 _SPARK_JOINS = {"inner": "inner", "left": "leftOuter", "right": "rightOuter", "full": "fullOuter"}
-_WINDOW = "__window"
+_SESSION = "__session"
 _AFTER = "__after"
 _LATER_US = 1
 """Spark drops a message with the watermark's timestamp as late; a message at the clock is on time."""
@@ -77,19 +79,35 @@ def aggregate(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Stat
     """The windowed aggregate of `node` and Spark's output mode for it."""
     operation, frame, where = node.operation, inputs[0], str(node)
     assert isinstance(operation, Aggregate)
-    columns = aggregate_columns(operation, where)
-    return reduced(operation, frame, columns, [n for n, _ in operation.aggregations], where, around)
+    values, names = partial_values(operation), [name for name, _ in operation.aggregations]
+    if values is None:
+        return reduced(operation, frame, aggregate_columns(operation, where), names, where, around)
+    columns = _named(of_messages(values), names)
+    return reduced(operation, frame, columns, results(values, names), where, around)
+
+
+def merged(operation: Aggregate, df: DataFrame, values: Sequence[PartialValue]) -> StatefulPlan:
+    """The same aggregate of partial results of messages, whose keys and windows are computed."""
+    keys, names = ([name for name, _ in of] for of in (operation.keys, operation.aggregations))
+    grouped = with_event_time(df, END).groupBy(*keys, END)
+    made = grouped.agg(*_named(of_partial_results(values), names))
+    return StatefulPlan(_result(made, operation.window, SHIFT_MS, keys, results(values, names)))
+
+
+def _named(columns: Sequence[SparkColumn], names: Sequence[str]) -> list[SparkColumn]:
+    return [column.alias(name) for column, name in zip(columns, names, strict=True)]
 
 
 def reduced(
     operation: Aggregate | Top,
     frame: Frame,
     aggregations: list[SparkColumn],
-    values: list[str],
+    values: Sequence[str | SparkColumn],
     where: str,
     around: Surroundings,
 ) -> StatefulPlan:
-    """Groups by the keys and the window of `operation`, each reduced to `aggregations`, named `values`."""
+    """Groups by the keys and the window of `operation`, each reduced to `aggregations`; `values` selects them
+    in the results."""
     window = operation.window
     require_timestamps(frame, window, where)
     df = keyed(timed(frame.resolved().df, window), operation, where, around.report)
@@ -138,11 +156,10 @@ def late_panes(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Fra
     require_timestamps(frame, window, where)
     df = keyed(frame.resolved().df, aggregate, where, lambda _how, _why: None)
     names = [name for name, _ in aggregate.keys]
-    windows = df.withColumn(_WINDOW, _window_of(window, TS))
     before = F.lit(BEFORE_ALL_MS if around.clock_ms is None else around.clock_ms)
-    end = F.unix_millis(f"{_WINDOW}.end")
-    late = windows.where((end <= before) & (end + window.allowed_lateness_ms > before))
-    made = late.groupBy(*names, _WINDOW).agg(*aggregate_columns(aggregate, where))
+    end = F.unix_millis(END)
+    late = with_ends(df, window, TS).where((end <= before) & (end + window.allowed_lateness_ms > before))
+    made = late.groupBy(*names, END).agg(*aggregate_columns(aggregate, where))
     return Frame(_result(made, window, 0, names, [n for n, _ in aggregate.aggregations]))
 
 
@@ -157,12 +174,10 @@ def refine(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Statefu
     require_timestamps(frame, window, where)
     df = keyed(event_time(frame.resolved().df, _AT), aggregate, where, lambda _how, _why: None)
     names = [name for name, _ in aggregate.keys]
-    end = F.unix_millis(f"{_WINDOW}.end") - SHIFT_MS
-    open_yet = df.withColumn(_WINDOW, _window_of(window, _AT)).where(
-        end + window.allowed_lateness_ms > F.col(BEFORE)
-    )
+    end = F.unix_millis(END) - SHIFT_MS
+    open_yet = with_ends(df, window, _AT).where(end + window.allowed_lateness_ms > F.col(BEFORE))
     late = F.max(end <= F.col(BEFORE)).alias("__late")
-    made = open_yet.groupBy(*names, _WINDOW).agg(*aggregate_columns(aggregate, where), late)
+    made = open_yet.groupBy(*names, END).agg(*aggregate_columns(aggregate, where), late)
     changed = made.where(F.col("__late"))
     result = _result(changed, window, SHIFT_MS, names, [n for n, _ in aggregate.aggregations])
     return StatefulPlan(result, "update")
@@ -170,19 +185,38 @@ def refine(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Statefu
 
 def _windowed(df: DataFrame, window: Window, names: list[str]) -> GroupedData:
     """Groups by key and window; excludes windows that the clock in `__before`, if present, has passed."""
-    if BEFORE in df.columns and window.kind == "session":
-        df = df.where(F.unix_micros(TS) + window.size_ms * 1000 > F.col(BEFORE) * 1000)
-    if BEFORE not in df.columns or window.kind == "session":
-        return df.groupBy(*names, *_window_column(window, bool(names)))
-    windows = df.withColumn(_WINDOW, _window_of(window, _AT))
-    return windows.where(F.unix_millis(f"{_WINDOW}.end") - SHIFT_MS > F.col(BEFORE)).groupBy(*names, _WINDOW)
+    if window.kind == "session":
+        if BEFORE in df.columns:
+            df = df.where(F.unix_micros(TS) + window.size_ms * 1000 > F.col(BEFORE) * 1000)
+        return df.groupBy(*names, *_session_columns(window, bool(names)))
+    ends = with_ends(df, window, _AT)
+    if BEFORE in df.columns:
+        ends = ends.where(F.unix_millis(END) - SHIFT_MS > F.col(BEFORE))
+    return ends.groupBy(*names, END)
 
 
-def _window_of(window: Window, timestamp: str) -> SparkColumn:
-    """The window of a timestamp column, with the same bounds on the watermark's scale as on Drivetrain's."""
-    first_ms = SHIFT_MS % window.step_ms if timestamp == _AT else 0
-    lengths = [f"{ms} milliseconds" for ms in (window.size_ms, window.step_ms, first_ms)]
-    return F.window(timestamp, *lengths)
+def with_ends(df: DataFrame, window: Window, timestamp: str) -> DataFrame:
+    """Each message once for each of its windows, with the window's end in a column `END`.
+
+    The end stands for the whole window in the keys of states: Spark's fast hash map takes numbers, and not
+    the structure with both bounds. Windows of `_AT` have the same bounds on the watermark's scale as on
+    Drivetrain's, and `END` is then Spark's event time.
+    """
+    first_ms = first_window_ms(window) if timestamp == _AT else 0
+    if window.kind == "tumbling":
+        df = df.where(F.col(TS).isNotNull())
+        micros, size_us = F.unix_micros(timestamp), F.lit(window.size_ms * 1000)
+        end = F.timestamp_micros(micros - F.pmod(micros - F.lit(first_ms * 1000), size_us) + size_us)
+    else:
+        lengths = [f"{ms} milliseconds" for ms in (window.size_ms, window.step_ms, first_ms)]
+        end = F.window(timestamp, *lengths)["end"]
+    ended = df.withColumn(END, end)
+    return with_event_time(ended, END) if timestamp == _AT else ended
+
+
+def first_window_ms(window: Window) -> int:
+    """Where the first window begins on the watermark's scale."""
+    return SHIFT_MS % window.step_ms
 
 
 def timed(df: DataFrame, window: Window) -> DataFrame:
@@ -203,25 +237,29 @@ def require_timestamps(frame: Frame, window: Window, where: str) -> None:
         )
 
 
-def _window_column(window: Window, has_keys: bool) -> list[object]:
-    if window.kind == "session":
-        # A message exactly one gap after another begins a new session, as the clock may have fired the
-        # one before by then. Spark would join them if it saw both in time. So its gap is a microsecond less,
-        # and its timestamps are a microsecond later, so that a session ends at the right time.
-        gap = f"{window.size_ms * 1000 - _LATER_US} microseconds"
-        session = F.session_window(_AT, gap).alias(_WINDOW)
-        # Spark has no keyless sessions on streams, and removes constants from keys, but not this expression.
-        return [session] if has_keys else [F.isnull(TS).alias("__all"), session]
-    return [_window_of(window, _AT).alias(_WINDOW)]
+def _session_columns(window: Window, has_keys: bool) -> list[object]:
+    # A message exactly one gap after another begins a new session, as the clock may have fired the
+    # one before by then. Spark would join them if it saw both in time. So its gap is a microsecond less,
+    # and its timestamps are a microsecond later, so that a session ends at the right time.
+    gap = f"{window.size_ms * 1000 - _LATER_US} microseconds"
+    session = F.session_window(_AT, gap).alias(_SESSION)
+    # Spark has no keyless sessions on streams, and removes constants from keys, but not this expression.
+    return [session] if has_keys else [F.isnull(TS).alias("__all"), session]
 
 
-def _result(df: DataFrame, window: Window, shift_ms: int, keys: list[str], values: list[str]) -> DataFrame:
+def _result(
+    df: DataFrame, window: Window, shift_ms: int, keys: list[str], values: Sequence[str | SparkColumn]
+) -> DataFrame:
     """The results of windows whose bounds are `shift_ms` later than on Drivetrain's scale."""
     # Rebuilt from numbers, the columns are no longer Spark's event time, so the next stateful operator has
     # only one event time column.
-    later_us = shift_ms * 1000 + (_LATER_US if window.kind == "session" else 0)
-    start = F.unix_micros(f"{_WINDOW}.start") - later_us
-    end = F.least(F.unix_micros(f"{_WINDOW}.end") - shift_ms * 1000, F.lit((LAST_MS + 1) * 1000))
+    if window.kind == "session":
+        start = F.unix_micros(f"{_SESSION}.start") - (shift_ms * 1000 + _LATER_US)
+        after = F.unix_micros(f"{_SESSION}.end") - shift_ms * 1000
+    else:
+        after = F.unix_micros(END) - shift_ms * 1000
+        start = after - window.size_ms * 1000
+    end = F.least(after, F.lit((LAST_MS + 1) * 1000))
     return df.select(
         *keys,
         F.timestamp_micros(start).alias("window_start"),

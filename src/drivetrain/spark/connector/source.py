@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from drivetrain.errors import DrivetrainError
     from drivetrain.spark.connector.newest import Newest
+    from drivetrain.spark.connector.reduction import Reduction
 
 BAD_COLUMN = BAD
 BAD_COLUMN_TYPE = BAD_TYPE
@@ -123,6 +124,15 @@ class OpenedSource(ABC):
     column `PART`, and partitions that are found later get the next ones. 0: the source has no such column."""
     idle_ms: int | None = None
     """After how long without a message the clock ignores a partition; None: never."""
+
+    def reduced(self, reduction: Reduction) -> DataFrame | None:
+        """A stream of partial results in place of messages, with the columns of `reduction`; None if the
+        source delivers messages only.
+
+        It has the offsets of `df`, and if `has_end_row` a last row like `df`: with 0 `ROWS` and the final
+        `WM`.
+        """
+        return None
 
     @abstractmethod
     def position(self, offset: str | None) -> Position:

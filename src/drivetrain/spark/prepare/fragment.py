@@ -38,6 +38,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.event_times import can_have_end_row, event_time_follows, gets_event_time
 from drivetrain.spark.prepare.outside_stream import outside, stream_of
 from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
+from drivetrain.spark.prepare.reduced_sources import over_partial_results
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.prepare.source_store import Retention
@@ -74,6 +75,7 @@ class TrunkCompiler:
         self.skipping: list[str] = []
         self.clock_paths: dict[str, str] = {}
         self._state_inputs: list[Frame] = []
+        self._counted: list[str] = []
 
     @property
     def clock_path(self) -> str:
@@ -115,6 +117,7 @@ class TrunkCompiler:
             tuple(self.skipping),
             self.clock_paths,
             lambda: tuple(frame.resolved().df.schema for frame in self._state_inputs),
+            frozenset(self._counted),
         )
 
     # -- inputs ------------------------------------------------------------------------------------
@@ -355,6 +358,12 @@ class TrunkCompiler:
             require_migratable(self.context.spark, self.directory, node)
             note_operator(self.directory, node)
         inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
+        reduced = None
+        if self.context.replay is None:  # which drops messages one by one
+            reduced = over_partial_results(self.plan.graph, self.fragment, self.sources)
+        if reduced is not None:
+            self._counted.append(reduced.source)
+            return reduced.plan
         return compile_stateful(node, inputs, self.context.surroundings(node.id, pictures=self._pictures))
 
     @property

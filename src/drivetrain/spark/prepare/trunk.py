@@ -49,6 +49,8 @@ class Trunk:
     Sources with partitions have one; so has every input that can be silent in a trunk with several clocks."""
     reads: Callable[[], tuple[StructType, ...]] = tuple
     """The columns of each input of the stateful processor; Spark analyses them when it is called."""
+    counted: frozenset[str] = frozenset()
+    """The sources that deliver partial results; Spark reports their messages as `count_name`."""
 
     @property
     def only_at_end(self) -> bool:
@@ -60,6 +62,12 @@ def tells_only_at_end(plan: Plan, fragment: str) -> bool:
     """Whether only the batch that ends the input of a fragment has results: those of a global window."""
     stateful = next(f.stateful for f in plan.fragments if f.id == fragment)
     return stateful is not None and plan.graph.nodes[stateful].operation.emits_only_at_end
+
+
+def count_name(id: str) -> str:
+    """The name of Spark's metric of the messages of a batch for which partial results of source `id`
+    stand."""
+    return f"messages of {id}"
 
 
 def newest_name(id: str) -> str:

@@ -21,25 +21,24 @@ from drivetrain.api.states.monoids import Aggregation
 from drivetrain.core.state.state_rules import Span
 from drivetrain.errors import UserError
 from drivetrain.spark.channel.watermark import SHIFT_MS
+from drivetrain.spark.connector.reduction import END
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-_WINDOW: Final = "struct<start:timestamp,end:timestamp>"
 _WIDTHS: Final = {"count": 1, "sum": 1, "min": 1, "max": 1, "avg": 2}
 
 
-def on_our_scale(states: DataFrame) -> DataFrame:
-    """Rows of Spark's state reader with the bounds of windows in ms, for `aggregate_values`."""
+def on_our_scale(states: DataFrame, size_ms: int) -> DataFrame:
+    """Rows of Spark's state reader for `aggregate_values`: the end of a window of `size_ms` as its bounds in
+    ms."""
     key: Any = states.schema["key"].dataType
-    windows = [f.name for f in key.fields if f.dataType.simpleString() == _WINDOW]
     parts = []
     for field in key.fields:
         part = F.col("key").getField(field.name)
-        if field.name in windows[-1:]:
-            part = F.struct(
-                *((F.unix_millis(part[name]) - SHIFT_MS).alias(name) for name in ("start", "end"))
-            )
+        if field.name == END:
+            end = F.unix_millis(part) - SHIFT_MS
+            part = F.struct((end - size_ms).alias("start"), end.alias("end"))
         parts.append(part.alias(field.name))
     return states.withColumn("key", F.struct(*parts))
 

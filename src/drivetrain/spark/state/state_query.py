@@ -209,7 +209,9 @@ class States:
         elif isinstance(operation, Aggregate):
             found = (
                 StateEntry(_bare(canonical_key(key)), value, window)
-                for key, window, value in aggregate_values(operation, self._rows(batch), self.processor)
+                for key, window, value in aggregate_values(
+                    operation, self._rows(operation, batch), self.processor
+                )
             )
         else:
             raise UserError(
@@ -219,9 +221,9 @@ class States:
             )
         return [state for state in found if not keys or state.key == canonical_key(keys[0])]
 
-    def _rows(self, batch: int) -> list[Row]:
+    def _rows(self, operation: Aggregate, batch: int) -> list[Row]:
         reader = self._spark().read.format("statestore").option("batchId", batch)
-        return on_our_scale(reader.load(str(self._checkpoint))).collect()
+        return on_our_scale(reader.load(str(self._checkpoint)), operation.window.size_ms).collect()
 
     def _blobs(self, batch: int, bucket: int | None = None) -> dict[int, bytes]:
         reader = self._spark().read.format("statestore").option("batchId", batch)
