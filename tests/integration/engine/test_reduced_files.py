@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness import Harness, at, ms
 
-from drivetrain import Application, agg, col, sources, windows
+from drivetrain import Application, agg, col, sources, state, windows
 from drivetrain.core.job.run_progress import FragmentProgressed, ProgressEvent, RunOutcome
 from drivetrain.errors import UserError
 from drivetrain.spark.prepare import fragment
@@ -147,6 +147,15 @@ def test_a_run_continues_when_its_messages_are_no_longer_reduced_and_the_other_w
         outcomes.append(drive.run(application(drive, reduced=reduced), listener=Reading(2), **small).outcome)
         assert reduced in reductions
     assert outcomes == [RunOutcome.STOPPED] * 3
+    expected = model(messages)
+    states = state(application(drive), "counted", drive.config()).items()
+    assert states, "windows are open"
+    for one in states:
+        assert one.window is not None
+        start_ms, end_ms = one.window
+        assert end_ms - start_ms == SIZE_MS
+        count, *_ = expected[one.key, start_ms]
+        assert 0 < one.value["messages"] <= count
     drive.run(application(drive, reduced=False))
     assert shown(drive) == model(messages)
 
