@@ -17,8 +17,8 @@ from drivetrain.console.answers.states import StateEntries, StateEntry
 from drivetrain.console.past.history_file import HistoryFile
 from drivetrain.console.past.recorder import FILE
 from drivetrain.console.planning.requests import ReadStates
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.job.history import SPAN_MS
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment

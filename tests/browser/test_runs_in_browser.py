@@ -18,9 +18,10 @@ from selenium.webdriver.common.by import By
 
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.change.live_change import Outcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import ExecutorView, FragmentView, JobState, JobStatus, moment_of
 from drivetrain.core.picture.placed_graph import graph_of

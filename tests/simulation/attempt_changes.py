@@ -2,7 +2,8 @@
 
 1. A version is recorded only when the one before it has an outcome, or was run: one change at a time.
 2. An outcome is recorded once, and never before its version.
-3. A change is done only when every touched fragment has committed a batch with it, or has finished.
+3. A change is done only when every touched fragment has committed a batch with messages of it, has finished,
+   or has waited for messages.
 4. A batch runs only with a version that is recorded.
 5. A fragment leaves only after the outcome of a change that removes it, and nothing is left of it.
 6. Once a version at an event time is recorded, no fragment that it changes begins a batch with the former.
@@ -32,11 +33,11 @@ from drivetrain.cluster.messages.changing import (
     ProposedCode,
 )
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.handover_places import HandoverError
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.change.subscriptions import (
     subscriptions_by,
     with_subscription,
@@ -197,6 +198,7 @@ class Changer:
         """Record that a version was put in force, by a run or by a change."""
         if record.number in self.in_force:
             return
+        self.world.trials.recorded(record.number)
         self.in_force.add(record.number)
         if record.at_ms is not None:
             for fragment in touched(stored.version(record.follows), record):
@@ -212,22 +214,16 @@ class Changer:
         record = stored.version(number)
         if outcome is Outcome.ROLLED_BACK and record.made_how == "rollback":
             self.returned += stored.version(record.follows).at_ms is not None
-        if outcome is Outcome.DONE and record.at_ms is None:  # else the clock may have reached it first
-            without = [
-                f for f in touched(stored.version(record.follows), record) if not self.has_run(f, number)
-            ]
+        if outcome is Outcome.DONE:
+            without = self.world.trials.unproven(stored, number, self.directory, self.has_finished)
             if without:
                 self.wrong.append(f"{number} is done without {without}")
 
-    def has_run(self, fragment: str, number: int) -> bool:
-        """Whether a fragment has committed a batch with a version, or has finished."""
-        directory = self.directory(fragment)
+    def has_finished(self, fragment: str) -> bool:
+        """Whether a fragment has read all its input."""
         job = None if self.world.actor is None else self.world.actor.job
         execution = None if job is None else job.execution(fragment)
-        if execution is not None and execution.state is ExecutionState.FINISHED:
-            return True
-        newest = committed(directory / "checkpoint")
-        return any(BatchVersions(directory).version_of(batch) == number for batch in range(newest + 1))
+        return execution is not None and execution.state is ExecutionState.FINISHED
 
     def directory(self, fragment: str) -> Path:
         """The directory of a fragment."""

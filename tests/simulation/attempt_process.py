@@ -129,6 +129,7 @@ class ExecutorProcess:
         self.engine = CheckedEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
         self.engine.others = lambda: world.queries_beside(self)
         self.engine.checks = world.checks
+        self.engine.rows_of = world.trials.rows_of
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         assert launch.app_master is not None
         preparer = Preparer(launch.app_id, launch.epoch, launch.app_master)

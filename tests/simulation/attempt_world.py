@@ -29,6 +29,7 @@ from attempt_scalings import Scaler, let_every_fragment_be_scaled
 from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_READERS, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import DISORDER_MS, StandInQuery
+from trial_checks import TrialChecks
 from wall_clock import WallClock
 
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
@@ -38,6 +39,7 @@ from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMast
 from drivetrain.cluster.executor import spark_work
 from drivetrain.cluster.messages.launching import Launch
 from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.file_lock import FileLock
@@ -123,12 +125,14 @@ class AttemptWorld(World):
             "checkpoint.interval": f"{random.choice((100, 300, 1000))} ms",
             "channel.window-batches": str(random.choice((2, 4, 50))),
             "channel.max-age": "30 min" if simulation.seed % 2 else "0 ms",  # an hour later all is too old
+            "run.trial-wait": Random(f"{simulation.seed} trials").choice(("1 s", "5 s", "30 s")),
             "app.executors": str(random.choice((1, 2, 2, 3))),
             "app.executor-slots": "4",
         }
         self.settings |= settings or {}
         self.config = Config.load(None, None, SETTINGS | self.settings)
         self.checks = AttemptChecks(self.epoch_of)
+        self.trials = TrialChecks(self.config[run_keys.TRIAL_WAIT] / 1000, self.monotonic_s)
         self.late = Late()
         self.newest_transaction = (-1, -1, -1)
         """Life, round, and the checkpoint that is decided."""

@@ -142,6 +142,11 @@ class StandInFrame:
             self._rows = self._read()
         return self._rows
 
+    @property
+    def read_rows(self) -> int:
+        """How many rows have been read."""
+        return len(self._rows or ())
+
 
 class StandInFrames:
     """The results of the branches for a batch: the messages of the trunk, unchanged."""
@@ -191,11 +196,13 @@ class StandInFrames:
         return False
 
     def add_counts(self, _counts: object) -> None:
-        """Note the first batch in which the new one of two versions got a message; nothing is counted."""
+        """Does nothing: nothing is counted."""
+
+    def reached(self) -> int:
         own = self.branches
-        has_new = any(time_of_ms(row) >= own.at_ms for row in self.batch.df.rows)
-        if own.before is not None and own.first_new is None and has_new:
-            own.first_new = self.batch.id
+        if own.before is not None:
+            return sum(time_of_ms(row) >= own.at_ms for row in self.batch.df.rows)
+        return len(self.batch.df.rows) if self.batch.whole else 0
 
     def newest(self) -> dict[str, Newest]:
         largest = max(map(time_of_ms, self.batch.df.rows), default=None)
@@ -226,7 +233,6 @@ class StandInBranches:
         self.at_ms = at_ms
         self.from_ms = 0
         """Older messages are dropped."""
-        self.first_new: int | None = None
 
     def change_for(self, row: int) -> int:
         """The change whose code gets a message."""
@@ -235,8 +241,8 @@ class StandInBranches:
         return self.before.change
 
     def changes(self, rows: list[int]) -> list[int]:
-        """The changes whose code runs on a batch."""
-        return [self.change] if self.before is None else list(map(self.change_for, rows))
+        """The changes whose code runs on the messages of a batch."""
+        return list(map(self.change_for, rows))
 
     def frames(self, batch: Batch) -> StandInFrames:
         return StandInFrames(self, batch)
@@ -280,6 +286,8 @@ class StandInEngine:
         self.source = source
         self.is_blocked = is_blocked
         self.queries: list[StandInQuery] = []
+        self.rows_of: dict[tuple[Path, int], int] = {}
+        """How many messages each batch had, by the directory of its query."""
 
     def compile(
         self, context: Any, fragment: Fragment, aside: Path | None = None
@@ -460,7 +468,9 @@ class StandInQuery:
         try:
             if states is not None:
                 states.begins(*of, self.engine.version_of(self._context))
-            self.on_batch(StandInFrame(read, self._trunk), self._batch + 1)
+            frame = StandInFrame(read, self._trunk)
+            self.on_batch(frame, self._batch + 1)
+            self.engine.rows_of[self.checkpoint, self._batch + 1] = frame.read_rows
             if states is not None:
                 states.ends(*of, self.engine.version_of(self._context), read())
         finally:

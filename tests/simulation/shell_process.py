@@ -24,6 +24,7 @@ from drivetrain.actor import ActorSystem
 from drivetrain.api import Application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.scaling_state import ScalingState
@@ -201,6 +202,8 @@ class Process:
         self.actors: Actors | None = None
         self.is_nested = False
         self.is_recovering = False
+        self.judged: tuple[int, Outcome | None] = (0, None)
+        """The change whose end was checked."""
 
     def run(self, steps: int) -> RunOutcome | None:
         """Run until the end, or raise Killed; None when so many steps were not enough."""
@@ -228,7 +231,7 @@ class Process:
         self.engine = StandInEngine(
             world.random.randrange, world.source, self.is_blocked, self.while_compiling
         )
-        self.engine.states = world.states
+        self.engine.states, self.engine.rows_of = world.states, world.trials.rows_of
         self.engine.version_of = lambda context: self.execution.versions.of_context(context).record.number
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=world.wall_s)
@@ -308,6 +311,7 @@ class Process:
             self.scale()
         why = self.loop.changes.state.why or ""
         assert "cannot be read again" not in why, why
+        self.check_trial()
         number = self.loop.changes.state.number
         if number and world.deaths is None and world.random.random() < 0.001:
             with contextlib.suppress(UserError):  # the trial is over
@@ -325,6 +329,21 @@ class Process:
         outcome = world.random.choice(turns)()
         world.check_clock(self.loop.clock.clock_ms)
         return outcome if isinstance(outcome, RunOutcome) else None
+
+    def check_trial(self) -> None:
+        """Check that a change that is done was done by messages, or has waited for some."""
+        state, drivers = self.loop.changes.state, self.loop.drivers
+        if state.version == state.number:
+            self.world.trials.recorded(state.number)
+        if state.outcome is None or self.judged == (state.number, state.outcome):
+            return
+        self.judged = (state.number, state.outcome)
+        if state.outcome is Outcome.DONE:
+            versions, place = self.rundir.versions, self.rundir.fragment
+            unproven = self.world.trials.unproven(
+                versions, state.number, place, lambda f: f not in drivers or drivers[f].is_finished
+            )
+            assert not unproven, f"the trial of {state.number} is over without {unproven}"
 
     def is_in_first_batch(self) -> bool:
         """Whether a batch of the fragment of the source has been planned, and none has been committed."""

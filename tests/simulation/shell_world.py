@@ -23,9 +23,12 @@ from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, change_in, is_bad, time_of_ms, trunk_of
 from shell_process import Process, has_more
 from shell_states import StateEntries, drop_with_trunks
+from trial_checks import TrialChecks
 from wall_clock import WallClock
 
 from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.change.change_stages import unproven
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.crash_points import CrashPoint, armed
@@ -132,8 +135,12 @@ class World:
                 "checkpoint.timeout": "20 s",
                 "channel.window-batches": str(self.random.choice((2, 4, 50))),
                 "channel.max-age": "30 min" if seed % 2 else "0 ms",  # an hour later all is too old
+                "run.trial-wait": "30 ms"
+                if deaths
+                else Random(f"{seed} trials").choice(("1 s", "5 s", "30 s")),
             },
         )
+        self.trials = TrialChecks(self.config[run_keys.TRIAL_WAIT] / 1000, lambda: self.now_s)
         self.are_made = mode == "on"
         self.file = self.application
         """The number of the change in the user's file of the application."""
@@ -371,7 +378,9 @@ def run_life(world: World) -> RunOutcome | None:
         ran = [driver.query.versions for driver in process.loop.drivers.values()]
         others = [v for v in ran if v is not None and v.running.number != in_force.number]
         # A trial at an event time also ends when the clock reaches that time before any message.
-        is_over = in_force.at_ms is not None and process.rundir.versions.ending(in_force.number) is not None
+        # One may also end without a message, after a time.
+        ending, stages = process.rundir.versions.ending, process.rundir.versions.stages(in_force.number)
+        is_over = (in_force.at_ms is not None or unproven(stages)) and ending(in_force.number) is not None
         is_right = in_force.made_how == "run" or others or is_over
         assert is_right, "the application did not go back to the version before"
         trunks = [trunk for f in process.plan.fragments for trunk in trunk_of(process.plan, f)]

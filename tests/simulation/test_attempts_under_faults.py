@@ -14,7 +14,7 @@ from shell_engine import OF_A_VERSION
 
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.executing import CancelFragment, Deploy
-from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.crash_points import CrashPoint
 from drivetrain.file_lock import FileLock

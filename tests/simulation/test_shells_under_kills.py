@@ -109,7 +109,7 @@ def test_a_handover_continues_when_the_return_from_it_is_cancelled() -> None:
 def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_there(
     points: list[CrashPoint],
 ) -> None:
-    assert run(34, points, is_growing=True).kills == len(points), "it was to die there"
+    assert run(39, points, is_growing=True).kills == len(points), "it was to die there"
 
 
 def test_fragments_are_scaled_though_the_process_is_killed_at_any_file_that_is_changed() -> None:

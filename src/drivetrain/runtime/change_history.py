@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from drivetrain.core.change.change_stages import ChangeStage, StageName
+from drivetrain.core.change.change_events import Event
+from drivetrain.core.change.change_stages import ChangeStage, StageName, stage_of
 from drivetrain.errors import DrivetrainError
 
 
@@ -72,6 +73,12 @@ class ChangeHistory:
         if number != self._number:
             self.resume(number)
         self.reach(StageName.HANDED_OVER)
+
+    def saw(self, event: Event) -> None:
+        """Record the stage that an event shows, if it shows one."""
+        reached = stage_of(event)
+        if reached is not None:
+            self.reach(*reached)
 
     def reach(self, stage: str, fragment: str = "") -> None:
         """Record a stage when it is first reached."""

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from drivetrain.core.change.change_events import Change, Outcome
 from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.live_change import Change, Outcome
 from drivetrain.core.job.fragment_execution import FragmentId
 from drivetrain.core.job.job_events import Vertex
 from drivetrain.errors import InputError

@@ -32,10 +32,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.difference import difference
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.plan import Plan
 from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError

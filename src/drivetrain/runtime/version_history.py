@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import ChangeOptions
-from drivetrain.core.change.change_stages import ChangeStage, with_durations
+from drivetrain.core.change.change_stages import ChangeStage, unproven, with_durations
 from drivetrain.core.change.difference import Difference, difference
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.runtime.graph_versions import Ending, GraphVersions
 
 
@@ -46,7 +46,8 @@ class VersionSummary:
             return "replaced" if self.trial is None else "replaced, its trial was interrupted"
         match self.trial:
             case None:
-                return "in force"
+                untried = unproven(self.stages)
+                return f"in force, untried in {', '.join(untried)}" if untried else "in force"
             case Trial.UNDER_WAY:
                 return "in force, on trial"
             case Trial.INTERRUPTED:

@@ -19,10 +19,10 @@ from timed import APART_MS, HOUR_MS, Disordered, time_of_ms
 
 from drivetrain.api.graphs.graph import Graph
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import Made, version_of
 from drivetrain.core.change.handover import ChangeTime
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.control_requests import ask_change, ask_to_scale, asked_state, wait_ended, wait_scaled

@@ -14,8 +14,8 @@ from killed_runs import ask_to_change, run_killed_at
 from shop import Feed, Stream, marks, program, rows, shop, wait_until
 
 from drivetrain import start
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_state import RolledBackError
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UserError
 from drivetrain.runtime.run_directory import RunDirectory

@@ -13,9 +13,9 @@ from timed import HOUR_MS, START_MS, Disordered, check, program, time_of_ms, tim
 
 from drivetrain import start
 from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.handover_places import HandoverError
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions

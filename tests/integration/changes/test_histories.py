@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from drivetrain import start
 from drivetrain.cli.main import app
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_stages import StageName
 from drivetrain.core.change.change_state import RolledBackError
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.control_requests import asked_state

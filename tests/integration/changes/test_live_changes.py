@@ -12,9 +12,9 @@ from shop import Feed, Stream, marks, program, rows, shop, wait_until
 
 from drivetrain import start
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_state import ChangeUnderwayError, RolledBackError
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError

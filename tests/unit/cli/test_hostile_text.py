@@ -37,10 +37,10 @@ from drivetrain.config import Config
 from drivetrain.config.references import ScrubbingFormatter
 from drivetrain.connectors.in_process.plain_sinks import show_batch
 from drivetrain.console.answers import states as console_states
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.difference import Change, ChangeKind, Difference
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.change.version_comparison import ComparedProcessor, Mark, VersionComparison
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures

@@ -13,10 +13,11 @@ from typer.testing import Result
 
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.change.live_change import Outcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.control_requests import asked_state
 from drivetrain.runtime.control_socket import ControlSocket
@@ -139,6 +140,7 @@ def test_the_end_of_the_change_is_told_and_is_the_exit_code(
         "outcome": "rolled back",
         "stage": "idle",
         "awaited": [],
+        "unproven": [],
         "fragment": "orders",
         "why": "ZeroDivisionError: n",
         "at_ms": None,
@@ -150,7 +152,7 @@ def test_the_end_of_the_change_is_told_and_is_the_exit_code(
     with running(shop, trial):
         result = command("update", "shop", "new.py", "--yes", "--timeout", "0 s")
     assert result.exit_code == 0, result.output
-    assert "on trial: no batch of orders was committed yet" in " ".join(result.stdout.split())
+    assert "on trial: no message has passed orders yet" in " ".join(result.stdout.split())
 
 
 AT = ChangeState(2, Stage.ON_TRIAL, 2, 1, ("orders",), at_ms=60_000, both=("orders",), clock_ms=59_000)

@@ -28,10 +28,11 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.change_state import ChangeState, RolledBackError
 from drivetrain.core.change.graph_version import GraphVersion, version_of
-from drivetrain.core.change.live_change import Outcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.graph_versions import Ending
 from drivetrain.runtime.running_config import ChangedValue

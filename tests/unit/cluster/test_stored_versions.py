@@ -13,10 +13,11 @@ from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange,
 from drivetrain.cluster.app_master.stream.stream_progress import VersionStatus
 from drivetrain.cluster.messages.changing import ChangeConfiguration
 from drivetrain.config import Config
+from drivetrain.core.change.change_events import Change, Outcome, RecordOutcome
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.handover import Handover
-from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError

@@ -27,9 +27,10 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.console.access.roles import Role
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, version_of
-from drivetrain.core.change.live_change import Outcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.graph_versions import Ending, GraphVersions
 from drivetrain.runtime.running_config import ChangedValue

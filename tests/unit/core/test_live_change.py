@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from drivetrain.core.change.live_change import (
+from drivetrain.core.change.change_events import (
     BatchBegan,
     BatchCommitted,
     BatchFailed,
@@ -18,18 +18,18 @@ from drivetrain.core.change.live_change import (
     Effect,
     Event,
     FragmentEnded,
-    LiveChange,
+    FragmentWaited,
     Outcome,
     OutcomeRecorded,
     RecordingFailed,
     RecordOutcome,
     RecordVersion,
     ReportOutcome,
-    Stage,
     StartFragment,
     UseVersion,
     VersionRecorded,
 )
+from drivetrain.core.change.live_change import LiveChange, Stage
 from drivetrain.errors import InternalError
 from drivetrain.simulator.simulate import chosen_seeds, run_seeds
 
@@ -58,6 +58,33 @@ def test_it_is_done_when_every_touched_fragment_has_committed_a_batch_or_has_end
     assert change.step(FragmentEnded("b")) == [RecordOutcome(CHANGE, Outcome.DONE)]
     assert change.step(OutcomeRecorded()) == [ReportOutcome(CHANGE, Outcome.DONE)]
     assert change.stage is Stage.IDLE
+
+
+def test_a_fragment_without_messages_is_unproven_when_it_has_waited_long_enough() -> None:
+    change = on_trial()
+    change.step(BatchBegan("a", 7))
+    change.step(BatchCommitted("a"))
+    assert change.step(FragmentWaited("b")) == [RecordOutcome(CHANGE, Outcome.DONE)]
+    assert change.step(OutcomeRecorded()) == [ReportOutcome(CHANGE, Outcome.DONE, unproven=("b",))]
+
+
+def test_a_message_may_come_while_others_are_awaited() -> None:
+    change = on_trial()
+    change.step(FragmentWaited("b"))
+    assert change.awaited == ("a",)
+    change.step(BatchBegan("b", 3))
+    change.step(BatchCommitted("b"))
+    change.step(FragmentWaited("b"))
+    change.step(FragmentEnded("a"))
+    assert change.step(OutcomeRecorded()) == [ReportOutcome(CHANGE, Outcome.DONE)]
+
+
+def test_a_fragment_that_has_waited_may_still_fail_and_end_the_trial() -> None:
+    change = on_trial()
+    change.step(FragmentWaited("b"))
+    change.step(BatchBegan("b", 3))
+    failed = (CHANGE, Outcome.ROLLED_BACK, "b", "why")
+    assert change.step(BatchFailed("b", "why")) == [RecordOutcome(*failed)]
 
 
 def test_a_fragment_that_fails_with_it_takes_all_back_once_that_is_recorded() -> None:
@@ -173,7 +200,7 @@ def test_with_a_crash_between_any_two_effects_the_version_in_force_is_a_whole_on
             event = drawn(random, change, disk, used)
             if event is None:
                 continue
-            if isinstance(event, BatchCommitted | FragmentEnded):
+            if isinstance(event, BatchCommitted | FragmentEnded | FragmentWaited):
                 committed.add(event.fragment)
             effects, died = change.step(event), False
             while effects:
@@ -204,6 +231,7 @@ def drawn(random: Random, change: LiveChange, disk: Disk, used: dict[str, int]) 
         [
             BatchBegan(fragment, 1),
             FragmentEnded(fragment),
+            FragmentWaited(fragment),
             BatchFailed(fragment, "x"),
             ChangeGivenUp("x") if random.random() < 0.1 else None,
         ]
@@ -222,7 +250,7 @@ def perform(
             return [*left, *change.step(VersionRecorded())]
         case RecordOutcome(of, outcome):
             if outcome is Outcome.DONE:
-                assert of.touched <= committed, "done before every fragment has committed"
+                assert of.touched <= committed, "done before every fragment has committed or waited"
             disk.in_force = of.number if outcome is Outcome.DONE else of.before
             disk.open = None
             return [*left, *change.step(OutcomeRecorded())]

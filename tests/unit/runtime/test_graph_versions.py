@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from drivetrain.api import Application, sinks, sources
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.graph_version import GraphVersion, version_of
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import InputError
 from drivetrain.runtime import graph_versions

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, sinks, sources
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.graph_versions import GraphVersions

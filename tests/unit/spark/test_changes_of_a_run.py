@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from drivetrain.config import Config
+from drivetrain.core.change.change_events import Change, Outcome
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeUnderwayError
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.live_change import Change, Outcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.errors import InputError, OutputError, UnavailableError, UserError
 from drivetrain.spark.batch.query_versions import BranchSet
-from drivetrain.spark.run import fragment_versions, live_changes
+from drivetrain.spark.run import fragment_versions, live_changes, trial_progress
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.change_proposal import Proposal, RequestedChange
 from drivetrain.spark.run.live_changes import LiveChanges
@@ -27,7 +29,7 @@ SOON_S = 0.3
 
 def loaded(number: int) -> Any:
     context = SimpleNamespace(
-        plan=SimpleNamespace(), config={}, transactional=True, spark=None
+        plan=SimpleNamespace(), config=Config(), transactional=True, spark=None
     )  # with checkpoints: nothing to notice
     return SimpleNamespace(record=GraphVersion("shop", {}, {}, number), context=context, sinks={})
 
@@ -70,12 +72,15 @@ class Query:
             wanted=made_of(1),
             on_trial=False,
             began=self.began,
+            reached=self.reached,
             want=self.want,
             at_hand=lambda *_: None,
             newest_since=lambda: None,
         )
         self.first: dict[int, int] = {}
+        self.with_messages: dict[int, int] = {}
         self.newest_committed = 0
+        self.busy, self.waits_for_data = False, True
 
     def want(self, wanted: Any) -> None:
         self.versions.wanted = wanted
@@ -83,12 +88,17 @@ class Query:
     def began(self, number: int) -> int | None:
         return self.first.get(number)
 
-    def run_batch(self) -> int:
+    def reached(self, number: int, _before: int = 0) -> int | None:
+        return self.with_messages.get(number)
+
+    def run_batch(self, messages: int = 1) -> int:
         """The version that the batch runs with."""
         self.batch_id += 1
         self.newest_committed = self.batch_id
         number = int(self.versions.wanted.number)
         self.first.setdefault(number, self.batch_id)
+        if messages:
+            self.with_messages.setdefault(number, self.batch_id)
         return number
 
     def is_committed(self) -> bool:
@@ -128,6 +138,8 @@ class World:
             resume=lambda _: None,
             note_done=lambda change: self.endings.append((change.number, Outcome.DONE)),
         )
+        self.now_s = 100.0
+        monkeypatch.setattr(trial_progress.time, "monotonic", lambda: self.now_s)
         self.changes = LiveChanges(execution, {"read": driver}, fragments)
         self.number = 1
 
@@ -274,6 +286,64 @@ def test_the_history_of_a_change_is_kept_and_shown_with_its_end(world: World) ->
     assert "(proposed, compiled after" in world.versions.notices.pop()
     world.propose()
     assert [one.stage for one in world.changes.state.stages] == STAGES[:2]
+
+
+def test_a_batch_without_messages_is_no_proof(world: World) -> None:
+    world.propose()
+    world.changes.step()
+    world.query.run_batch(messages=0)
+    world.changes.step()
+    assert world.changes.state.stage is Stage.ON_TRIAL
+    assert world.changes.state.awaited == ("read",)
+    world.query.run_batch()
+    world.changes.step()
+    assert world.changes.state.outcome is Outcome.DONE
+    assert not world.changes.state.unproven
+
+
+def test_an_error_after_batches_without_messages_ends_the_trial(world: World) -> None:
+    withdrawn: Any = SimpleNamespace(note=lambda *_: None, look=lambda: None, refuse=lambda _: None)
+    world.changes._withdrawn = withdrawn  # type: ignore[misc]
+    first = made_of(1, world.query.branches)
+    world.query.versions.at_hand = lambda number, _before: first if number == 1 else None
+    world.propose()
+    world.changes.step()
+    world.query.run_batch(messages=0)
+    world.changes.step()
+    driver: Any = GivenUp(world.query)
+    world.query.versions.running = made_of(2)
+    world.query.versions.has_left = lambda _: False
+    assert world.changes.goes_back(driver, ValueError("the first message")), "it is on trial still"
+    assert world.changes.state.outcome is Outcome.ROLLED_BACK
+
+
+def test_without_messages_a_trial_ends_after_a_while_and_says_so(world: World) -> None:
+    world.propose()
+    world.changes.step()
+    world.query.run_batch(messages=0)
+    world.now_s += 29
+    world.changes.step()
+    assert world.changes.state.stage is Stage.ON_TRIAL
+    world.now_s += 1
+    world.changes.step()
+    assert world.changes.state.outcome is Outcome.DONE
+    assert world.changes.state.unproven == ("read",)
+    assert world.stages[2][-2:] == ["read got no message", "done"]
+    assert "no message has reached it in read" in world.versions.notices.pop()
+
+
+@pytest.mark.parametrize("what", ["a batch runs", "there is something to read"])
+def test_a_fragment_that_has_something_to_process_has_not_waited(world: World, what: str) -> None:
+    world.propose()
+    world.changes.step()
+    world.query.busy = what == "a batch runs"
+    world.query.waits_for_data = what == "a batch runs"
+    world.now_s += 1_000
+    world.changes.step()
+    assert world.changes.state.stage is Stage.ON_TRIAL
+    world.query.busy, world.query.waits_for_data = False, True
+    world.changes.step()
+    assert world.changes.state.outcome is Outcome.DONE
 
 
 def test_a_history_that_cannot_be_kept_stops_no_change(world: World) -> None:

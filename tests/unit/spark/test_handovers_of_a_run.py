@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from drivetrain.api import Application, sinks, sources
+from drivetrain.core.change.change_events import Change
 from drivetrain.core.change.change_options import ChangeOptions
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.handover import Handover, HandoverBegun
 from drivetrain.core.change.handover_places import HandoverError
-from drivetrain.core.change.live_change import Change
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
@@ -148,7 +148,7 @@ def test_a_handover_continues_when_the_return_from_it_is_rolled_back(world: Worl
     query, own = world.query, world.handovers
     query.versions = SimpleNamespace(
         has_run_alone=lambda _: False,
-        running=SimpleNamespace(is_of=lambda *_: False),
+        reached=lambda *_: None,
         note_next=lambda _: None,
     )
     query.settled_clock_ms = AT - 1

@@ -218,3 +218,18 @@ def test_a_version_that_is_not_wanted_runs_only_the_batch_that_is_bound_to_it(tm
     assert versions.can_still_run(2, 3), "batch 4 was interrupted"
     assert versions.before_batch(4) is two
     assert not versions.can_still_run(2, 4)
+
+
+def test_messages_that_reached_a_version_say_nothing_about_the_next_one(tmp_path: Path) -> None:
+    one, two = branch_set(1), branch_set(2)
+    versions = QueryVersions(BatchVersions(tmp_path), one, replay_until=-1)
+    versions.before_batch(0)
+    versions.note_reached(0)
+    versions.note_reached(1)
+    assert (versions.reached(1), versions.reached(2)) == (0, None)
+    versions.want(two)
+    assert versions.reached(1) == 0
+    versions.before_batch(2)
+    assert (versions.reached(1), versions.reached(2)) == (None, None)
+    versions.note_reached(3)
+    assert (versions.reached(2), versions.reached(2, before=1)) == (3, None)

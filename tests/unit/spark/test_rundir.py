@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, agg, sinks, sources
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.graph_version import state_shape
-from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DiskFullError, InputError, OutputError, UnavailableError, UserError

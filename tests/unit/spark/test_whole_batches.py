@@ -53,6 +53,9 @@ class Frames:
     def newest(self) -> dict[str, Any]:
         return {}
 
+    def reached(self) -> int:
+        return 0
+
 
 class Sink:
     """Notes what it shows; like Kafka's, one that does not compute first shows a part of a bad batch."""

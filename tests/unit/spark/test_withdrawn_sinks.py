@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from drivetrain.core.change.change_events import Change, Outcome
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.live_change import Change, Outcome
 from drivetrain.errors import InputError, OutputError, UserError
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks

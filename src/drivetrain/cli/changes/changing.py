@@ -16,10 +16,12 @@ import typer
 from drivetrain.cli.arguments import duration_ms
 from drivetrain.cli.changes.comparison import Comparison, show_comparison
 from drivetrain.cli.json_output import print_json
+from drivetrain.core.change.change_events import Outcome
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_stages import with_durations
+from drivetrain.core.change.change_state import unproven_in_words
 from drivetrain.core.change.graph_version import GraphVersion, Made
-from drivetrain.core.change.live_change import Outcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, print_line
 
@@ -276,6 +278,7 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
                 "outcome": state.outcome,
                 "stage": state.stage,
                 "awaited": list(state.awaited),
+                "unproven": list(state.unproven),
                 "fragment": state.fragment,
                 "why": state.why,
                 "at_ms": state.at_ms,
@@ -291,6 +294,8 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
 
 def _in_words(state: ChangeState) -> str:
     match state.outcome:
+        case Outcome.DONE if state.unproven:
+            return f"version {state.number} is in force, but {unproven_in_words(state.unproven)}"
         case Outcome.DONE:
             later = "" if state.handing_over is None else f"; it {state.handing_over}"
             return f"version {state.number} is in force{later}"
@@ -309,7 +314,7 @@ def _in_words(state: ChangeState) -> str:
                 "shows the progress, drivetrain rollback cancels it"
             )
         case None:
-            waits = f": no batch of {', '.join(state.awaited)} was committed yet" if state.awaited else ""
+            waits = f": no message has passed {', '.join(state.awaited)} yet" if state.awaited else ""
             if state.handing_over is not None:
                 waits = f"; it {state.handing_over}"
             stands = f"version {state.number} is in force and {state.stage}{waits}"

@@ -42,19 +42,20 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.fragment_roles import Role, roles_in
+from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.application_versions import add_schemas
 from drivetrain.spark.run.change_proposal import Proposal, RequestedChange, checked
 from drivetrain.spark.run.fragment_versions import (
     end_unbegun,
-    first_batch,
     fits,
     switch_version,
     why_it_failed,
 )
 from drivetrain.spark.run.starting_fragments import check_sources
 from drivetrain.spark.run.subscribers import note_columns
+from drivetrain.spark.run.trial_progress import TrialProgress
 from drivetrain.spark.run.trunk_changes import TrunkChanges, first_context
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
 
@@ -84,6 +85,7 @@ class RunningVersions:
         self.compiling: Final = compiling
         self.wanted_scaling: Final = WantedScalingFile(self.versions.rundir.path)
         self.engine: Final = execution.engine
+        self.config: Final = RunningConfig(self.versions.rundir.path, execution.context.config)
         self.mark = 0
         """Changes when attempts must read the state directory again."""
         self._proposal: Proposal | None = None
@@ -223,6 +225,7 @@ class AttemptVersions:
         self._trunks: Final = TrunkChanges(shared.versions, {driver.fragment: driver})
         self._handover: Final = AttemptHandover(shared.versions, driver)
         self._scaling: Final = AttemptScaling(shared.wanted_scaling, shared.engine, driver)
+        self._progress: Final = TrialProgress(shared.config)
         self._attempt: Final = attempt
         self._looked: tuple[int, FragmentQuery] | None = None
         self.leaves: Role | None = None
@@ -315,19 +318,15 @@ class AttemptVersions:
 
     def seen(self) -> VersionReport:
         """The report about the version that the fragment runs."""
-        began, has_committed = None, False
-        first = first_batch(self._driver, self._number)
-        if first is not None:
-            began, has_committed = first
-        if self._handover.has_proven is not None:
-            has_committed = self._handover.has_proven
+        seen = self._progress.look(self._driver, self._number, self._handover.has_proven)
         failure = None
         if self._failed is not None and self._failed[0] == self._number:
             failure = cut(self._failed[1], _LONGEST_REASON)
         clock_ms = self._driver.query.settled_clock_ms if self._handover.before else None
         handover = (self._handover.before, clock_ms, self._handover.stands, self._handover.newest_ms)
-        done = (began, has_committed, failure, self._writes(), self._newest, *handover, self._scaling.state)
-        return VersionReport(self._driver.fragment, self._attempt, self._number, self._is_trial, *done)
+        done = (seen.began, seen.has_shown, failure, self._writes(), self._newest, *handover)
+        also = (self._scaling.state, self._is_trial and seen.has_waited)
+        return VersionReport(self._driver.fragment, self._attempt, self._number, self._is_trial, *done, *also)
 
     def _writes(self) -> tuple[str, ...]:
         """The channels that the fragment writes, or will write with the version that it switches to."""

@@ -247,7 +247,8 @@ class VersionReport(msgspec.Struct, frozen=True, array_like=True):
 
     `number` is the version in force, `is_trial` whether it is on trial, and `newest` the largest number of a
     version, which distinguishes the situation before a change from that after its rollback. `began` is the
-    first batch that has begun with it, `has_committed` whether it is committed. `failure` is why a batch
+    first batch that has begun with it, `has_committed` whether messages have reached it in a batch that is
+    committed, and `has_waited` whether the fragment has waited for some in vain. `failure` is why a batch
     with it has failed; the attempt then waits until the version is no longer on trial. `writes` are the
     channels that the fragment writes, or will write with the version that it switches to.
 
@@ -272,6 +273,7 @@ class VersionReport(msgspec.Struct, frozen=True, array_like=True):
     stands: ChangeId | None = None
     newest_ms: TimeMs | None = None
     scaling: ScalingState | None = None
+    has_waited: bool = False
 
 
 class VersionReports(Message, frozen=True, tag="cluster.versions-seen"):

@@ -61,6 +61,13 @@ HISTORY_SHARE: Final = Key(
     "Largest share of the time in which a change with --history reads former messages; then it pauses.",
 )
 
+TRIAL_WAIT: Final = Key(
+    "run.trial-wait",
+    duration_ms(minimum_ms=0),
+    "30 s",
+    "How long the trial of a change waits for messages in a fragment without any; then it ends without them.",
+)
+
 KEEP_BYTES: Final = Key(
     "replay.keep-bytes",
     size_bytes(minimum_bytes=0),

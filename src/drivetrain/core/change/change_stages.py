@@ -14,6 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
+from drivetrain.core.change.change_events import BatchBegan, BatchCommitted, Event, FragmentWaited
 from drivetrain.core.figures import show_span
 
 
@@ -29,7 +30,9 @@ class StageName(StrEnum):
     BEGUN = "begun"
     """A fragment has begun its first batch with the version."""
     SHOWN = "committed"
-    """A fragment has committed a batch that shows whether the version works."""
+    """A fragment has committed a batch in which messages reached the version."""
+    UNPROVEN = "got no message"
+    """No message has reached the version in a fragment for as long as a trial waits."""
     HANDED_OVER = "handed over"
 
 
@@ -39,6 +42,33 @@ class ChangeStage(msgspec.Struct, frozen=True):
     stage: str
     at_ms: int
     fragment: str = ""
+
+
+def unproven(stages: Sequence[ChangeStage]) -> tuple[str, ...]:
+    """The fragments that no message has reached during the trial, sorted.
+
+    >>> unproven([ChangeStage("got no message", 1_000, "hourly"), ChangeStage("committed", 2_000, "orders")])
+    ('hourly',)
+    """
+    reached = {one.fragment for one in stages if one.stage == StageName.SHOWN}
+    return tuple(sorted({one.fragment for one in stages if one.stage == StageName.UNPROVEN} - reached))
+
+
+def stage_of(event: Event) -> tuple[StageName, str] | None:
+    """The stage that an event shows, and its fragment; None if it shows none of a fragment.
+
+    >>> stage_of(BatchBegan("orders", 7))
+    (<StageName.BEGUN: 'begun'>, 'orders')
+    """
+    match event:
+        case BatchBegan(fragment):
+            return StageName.BEGUN, fragment
+        case BatchCommitted(fragment):
+            return StageName.SHOWN, fragment
+        case FragmentWaited(fragment):
+            return StageName.UNPROVEN, fragment
+        case _:
+            return None
 
 
 def with_durations(stages: Sequence[ChangeStage]) -> list[dict[str, object]]:

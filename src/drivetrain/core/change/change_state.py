@@ -10,9 +10,10 @@ from collections.abc import Iterable
 import msgspec
 
 from drivetrain.api.moments import moment_text
-from drivetrain.core.change.change_stages import ChangeStage
+from drivetrain.core.change.change_events import Change, Outcome, ReportOutcome
+from drivetrain.core.change.change_stages import ChangeStage, unproven
 from drivetrain.core.change.handover import Handover
-from drivetrain.core.change.live_change import Outcome, ReportOutcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.core.change.message_history import HistoryState
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.errors import UnavailableError, UserError
@@ -35,8 +36,8 @@ class RolledBackError(UserError):
 class ChangeState(msgspec.Struct, frozen=True):
     """The version in force, and the current or last change of this run.
 
-    `stage` is the stage of the change, `outcome` how it has ended; `awaited` are the fragments that still owe
-    their first batch with the version; `fragment` and `why` give the reason of a rollback. `at_ms` is the
+    `stage` is the stage of the change, `outcome` how it has ended; `awaited` are the fragments in which no
+    message has reached the version yet; `fragment` and `why` give the reason of a rollback. `at_ms` is the
     time of the messages at which the previous version hands over, `both` are the fragments that run both
     versions until then, and `clock_ms` is their smallest clock. `stages` is the change's history, `scaling`
     the current or last scaling of a fragment. `history` is how far the messages from before the change were
@@ -57,6 +58,11 @@ class ChangeState(msgspec.Struct, frozen=True):
     stages: tuple[ChangeStage, ...] = ()
     scaling: ScalingState | None = None
     history: HistoryState | None = None
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """The fragments that no message has reached during the trial."""
+        return unproven(self.stages)
 
     @property
     def is_reading_history(self) -> bool:
@@ -80,7 +86,7 @@ def underway(state: ChangeState) -> ChangeUnderwayError:
             got=state.scaling.in_words,
             remedy="wait until that has ended",
         )
-    awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
+    awaited = f", which waits for messages in {', '.join(state.awaited)}" if state.awaited else ""
     named = f"the change to version {state.number}" if state.number else "another change"
     if state.history is not None and state.is_reading_history:
         return ChangeUnderwayError(
@@ -132,7 +138,7 @@ def require_done(state: ChangeState) -> int:
         raise UnavailableError(
             f"the change to version {state.number} has not ended",
             got=f"it is {state.stage}"
-            + (f" until {', '.join(state.awaited)} commit" if state.awaited else ""),
+            + (f" until messages have passed {', '.join(state.awaited)}" if state.awaited else ""),
             remedy="it continues: drivetrain versions shows it",
         )
     raise UnavailableError(
@@ -150,6 +156,22 @@ def refused_by_handover(handover: Handover, both: Iterable[str]) -> ChangeUnderw
     )
 
 
+def show_trial(change: Change, at_ms: int | None) -> str:
+    """The beginning of a trial, as text for users; the version takes effect at `at_ms`, if that is given."""
+    waits = ", ".join(sorted(change.touched))
+    at = "" if at_ms is None else f"; it takes effect at {moment_text(at_ms)}"
+    return f"version {change.number} is in force, and on trial until messages have passed {waits}{at}"
+
+
+def unproven_in_words(fragments: Iterable[str]) -> str:
+    """Text for users about fragments that got no message during a trial.
+
+    >>> unproven_in_words(["hourly"])
+    'no message has reached it in hourly: what fails there later is not rolled back'
+    """
+    return f"no message has reached it in {', '.join(fragments)}: what fails there later is not rolled back"
+
+
 def show_handed_over(handover: Handover) -> str:
     """The end of a handover, as text for users."""
     return (
@@ -158,13 +180,22 @@ def show_handed_over(handover: Handover) -> str:
     )
 
 
+def ended_state(ended: ReportOutcome, in_force: int) -> ChangeState:
+    """The state after the end of a change, with version `in_force`."""
+    number, before = ended.change.number, ended.change.before
+    how = (ended.outcome, ended.fragment, ended.why)
+    return ChangeState(in_force, Stage.IDLE, number, before, (), *how)
+
+
 def show_end(ended: ReportOutcome) -> str:
     """The outcome of a change, as text for users."""
     change = ended.change
     match ended.outcome:
+        case Outcome.DONE if ended.unproven:
+            return f"version {change.number} is in force, but {unproven_in_words(ended.unproven)}"
         case Outcome.DONE:
             return (
-                f"version {change.number} is in force: every changed fragment has committed a batch with it"
+                f"version {change.number} is in force: every changed fragment has processed messages with it"
             )
         case Outcome.ROLLED_BACK:
             why = (

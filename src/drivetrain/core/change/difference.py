@@ -40,10 +40,10 @@ from enum import StrEnum
 from typing import Final
 
 from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_events import Change as LiveChangeOf
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.dropped_states import dropped_states, obstacle
 from drivetrain.core.change.graph_version import GraphVersion, ProcessorRecord
-from drivetrain.core.change.live_change import Change as LiveChangeOf
 from drivetrain.core.change.message_history import read_again, refused_histories
 from drivetrain.core.change.moves import refused_moves
 from drivetrain.core.change.subscriptions import refused_readers, with_records_carried_over

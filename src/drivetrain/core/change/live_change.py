@@ -6,8 +6,9 @@ runs it. Even then the whole application must end up with either the old version
 
 Design: one durable step decides. Before it nothing has changed; after it the new version is in force, and
 every touched fragment switches to it before its next batch. The change is on trial until each of them has
-committed a batch with it. If one fails before that, a second durable step puts the old version in force
-again, and the fragments switch back. A process that starts during the trial resumes it.
+committed a batch in which messages reached the new code. If one fails before that, a second durable step puts
+the old version in force again, and the fragments switch back. A process that starts during the trial resumes
+it. A fragment without messages does not keep the trial open for ever: after a time it counts as unproven.
 
 Fragments that only the new version has start when it is in force, and are removed when it is rolled back.
 Fragments that only the old version has run until the trial is over, because the application may return to
@@ -20,7 +21,7 @@ them; then they leave (`core.change.leaving`).
 | proposed | `RecordingFailed` | `ReportOutcome` | idle |
 | proposed | `VersionRecorded` | `StartFragment` of new ones, `UseVersion` of every touched one | on trial |
 | on trial | `BatchBegan` | | on trial |
-| on trial | `BatchCommitted`, `FragmentEnded` of the last fragment | `RecordOutcome` | settling |
+| on trial | `BatchCommitted`, `FragmentEnded`, `FragmentWaited` of the last | `RecordOutcome` | settling |
 | on trial | `BatchFailed` of a fragment that has begun, is new, or restarts | `RecordOutcome` | going back |
 | on trial | `ChangeGivenUp` | `RecordOutcome` | going back |
 | settling | `OutcomeRecorded` | `DropFragment` of fragments that are gone, `ReportOutcome` | idle |
@@ -30,7 +31,8 @@ Invariants:
 
 1. There is one change at a time.
 2. The new version is used only after it is recorded, the old one again only after the rollback is recorded.
-3. A change is done only when every touched fragment has committed a batch with it, or has ended.
+3. A change is done only when every touched fragment has committed a batch that shows whether it works, has
+   ended, or has waited for messages as long as a trial waits.
 4. Only a fragment that has begun a batch with the new version, is new, or restarts can end the trial by
    failing.
 5. A fragment starts only after the version is recorded, and leaves only after the outcome is.
@@ -43,8 +45,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
+from drivetrain.core.change.change_events import (
+    BatchBegan,
+    BatchCommitted,
+    BatchFailed,
+    Change,
+    ChangeGivenUp,
+    ChangeProposed,
+    ChangeResumed,
+    DropFragment,
+    Effect,
+    Event,
+    FragmentEnded,
+    FragmentWaited,
+    Outcome,
+    OutcomeRecorded,
+    RecordingFailed,
+    RecordOutcome,
+    RecordVersion,
+    ReportOutcome,
+    StartFragment,
+    UseVersion,
+    VersionRecorded,
+)
 from drivetrain.errors import InternalError
 
 
@@ -58,186 +83,16 @@ class Stage(StrEnum):
     GOING_BACK = "going back"
 
 
-class Outcome(StrEnum):
-    """How a change has ended."""
-
-    DONE = "done"
-    ROLLED_BACK = "rolled back"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True)
-class Change:
-    """From version `before` to version `number`; `touched` are the ids of the fragments that differ.
-
-    `starts` are those of them that only the new version has, `restarts` those whose query has to restart,
-    `leaves` the fragments that the new version does not have, each in topological order.
-    """
-
-    number: int
-    before: int
-    touched: frozenset[str]
-    starts: tuple[str, ...] = ()
-    leaves: tuple[str, ...] = ()
-    restarts: tuple[str, ...] = ()
-
-    @property
-    def may_fail_before_a_batch(self) -> tuple[str, ...]:
-        """The fragments whose query starts with the new version: starting it may fail already."""
-        return (*self.starts, *self.restarts)
-
-
-# -- events -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ChangeProposed:
-    """Everything of the change has been compiled and checked."""
-
-    change: Change
-
-
-@dataclass(frozen=True)
-class ChangeResumed:
-    """A process has started and found the change recorded but not ended."""
-
-    change: Change
-
-
-@dataclass(frozen=True)
-class VersionRecorded:
-    """The version of the change is durable: it is in force."""
-
-
-@dataclass(frozen=True)
-class RecordingFailed:
-    """The version could not be made durable."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class BatchBegan:
-    """A fragment begins its first batch with the new version."""
-
-    fragment: str
-    batch_id: int
-
-
-@dataclass(frozen=True)
-class BatchCommitted:
-    """A fragment has committed a batch that it began with the new version, and that shows whether it works.
-
-    For a change at an event time, that is a batch in which the new version got a message.
-    """
-
-    fragment: str
-
-
-@dataclass(frozen=True)
-class FragmentEnded:
-    """A fragment cannot prove the change any more: its input has ended, or its clock has reached the time at
-    which the change takes effect."""
-
-    fragment: str
-
-
-@dataclass(frozen=True)
-class BatchFailed:
-    """A fragment has failed; `why` is the text to show, with the traceback if the user's code raised."""
-
-    fragment: str
-    why: str
-
-
-@dataclass(frozen=True)
-class ChangeGivenUp:
-    """The user has ended the trial."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class OutcomeRecorded:
-    """The outcome of the change is durable."""
-
-
-Event: TypeAlias = (
-    ChangeProposed
-    | ChangeResumed
-    | VersionRecorded
-    | RecordingFailed
-    | BatchBegan
-    | BatchCommitted
-    | FragmentEnded
-    | BatchFailed
-    | ChangeGivenUp
-    | OutcomeRecorded
-)
-
-# -- effects ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RecordVersion:
-    """Make the version of the change durable, in one step."""
-
-    change: Change
-
-
-@dataclass(frozen=True)
-class UseVersion:
-    """Have a fragment use a version from its next batch on."""
-
-    fragment: str
-    number: int
-
-
-@dataclass(frozen=True)
-class StartFragment:
-    """Start a fragment that only the new version has."""
-
-    fragment: str
-
-
-@dataclass(frozen=True)
-class DropFragment:
-    """Remove a fragment that the version in force lacks; `goes_back` if it was new."""
-
-    fragment: str
-    goes_back: bool
-
-
-@dataclass(frozen=True)
-class RecordOutcome:
-    """Make the outcome of the change durable; `fragment` is the one that failed, in a rollback."""
-
-    change: Change
-    outcome: Outcome
-    fragment: str | None = None
-    why: str | None = None
-
-
-@dataclass(frozen=True)
-class ReportOutcome:
-    """Report the outcome to the process that asked for the change."""
-
-    change: Change
-    outcome: Outcome
-    fragment: str | None = None
-    why: str | None = None
-
-
-Effect: TypeAlias = RecordVersion | UseVersion | StartFragment | DropFragment | RecordOutcome | ReportOutcome
-
-
 @dataclass
 class _Trial:
     """The state of the change that is under way."""
 
     change: Change
     began: dict[str, int] = field(default_factory=dict)
-    committed: set[str] = field(default_factory=set)
+    settled: set[str] = field(default_factory=set)
+    """The fragments that the trial does not wait for any more."""
+    unproven: set[str] = field(default_factory=set)
+    """Those of them that got no message."""
     failed: str | None = None
     why: str | None = None
 
@@ -264,9 +119,9 @@ class LiveChange:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """The touched fragments that have not committed a batch with the new version yet, sorted."""
+        """The touched fragments that have not shown yet whether the new version works, sorted."""
         trial = self._trial
-        return () if trial is None else tuple(sorted(trial.change.touched - trial.committed))
+        return () if trial is None else tuple(sorted(trial.change.touched - trial.settled))
 
     def step(self, event: Event) -> list[Effect]:
         """Take an event; returns its effects, in order. Raises InternalError if it is illegal."""
@@ -289,7 +144,7 @@ class LiveChange:
             or {*trial.change.leaves} & trial.change.touched
         ):
             raise InternalError(f"a change does not touch what it starts, or touches what leaves: {trial}")
-        if not {*trial.began, *trial.committed} <= trial.change.touched:
+        if not {*trial.began, *trial.settled} <= trial.change.touched or not trial.unproven <= trial.settled:
             raise InternalError(f"fragments that it does not touch take part in a change: {trial}")
         if self.stage is Stage.SETTLING and self.awaited:
             raise InternalError(f"a change is done without {', '.join(self.awaited)}")
@@ -329,12 +184,20 @@ class LiveChange:
     def _committed(self, event: BatchCommitted) -> list[Effect]:
         if event.fragment not in self._under_way.began:
             raise InternalError(f"{event.fragment} commits a batch that it has not begun")
-        self._under_way.committed.add(event.fragment)
+        self._under_way.settled.add(event.fragment)
+        self._under_way.unproven.discard(event.fragment)
         return self._settle()
 
     def _ended(self, event: FragmentEnded) -> list[Effect]:
         self._require_touched(event.fragment)
-        self._under_way.committed.add(event.fragment)
+        self._under_way.settled.add(event.fragment)
+        return self._settle()
+
+    def _waited(self, event: FragmentWaited) -> list[Effect]:
+        self._require_touched(event.fragment)
+        if event.fragment not in self._under_way.settled:
+            self._under_way.settled.add(event.fragment)
+            self._under_way.unproven.add(event.fragment)
         return self._settle()
 
     def _settle(self) -> list[Effect]:
@@ -356,8 +219,9 @@ class LiveChange:
         return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, None, event.why)]
 
     def _settled(self, _: OutcomeRecorded) -> list[Effect]:
+        unproven = tuple(sorted(self._under_way.unproven))
         leaves = [DropFragment(fragment, goes_back=False) for fragment in self._under_way.change.leaves]
-        return [*leaves, ReportOutcome(self._end(), Outcome.DONE)]
+        return [*leaves, ReportOutcome(self._end(), Outcome.DONE, unproven=unproven)]
 
     def _went_back(self, _: OutcomeRecorded) -> list[Effect]:
         trial = self._under_way
@@ -393,6 +257,7 @@ _TABLE: Final[dict[tuple[Stage, type], Callable[..., list[Effect]]]] = {
     (Stage.ON_TRIAL, BatchBegan): LiveChange._began,
     (Stage.ON_TRIAL, BatchCommitted): LiveChange._committed,
     (Stage.ON_TRIAL, FragmentEnded): LiveChange._ended,
+    (Stage.ON_TRIAL, FragmentWaited): LiveChange._waited,
     (Stage.ON_TRIAL, BatchFailed): LiveChange._failed,
     (Stage.ON_TRIAL, ChangeGivenUp): LiveChange._given_up,
     (Stage.SETTLING, OutcomeRecorded): LiveChange._settled,

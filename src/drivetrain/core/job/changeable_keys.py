@@ -30,6 +30,7 @@ CHANGEABLE: Final[Mapping[str, Key[Any]]] = {
         run.KEEP_LETTERS_BYTES,
         run.KEEP_LETTERS_AGE,
         run.LATE_SAMPLES,
+        run.TRIAL_WAIT,
         checkpoint.INTERVAL,
         checkpoint.TIMEOUT,
     )

@@ -31,7 +31,7 @@ class Batch:
     Spark planned it (monotonic), `query` is Spark's query, which has observed the trunk (None for an engine
     without observation). `may_have_run` means that Spark may have run the batch before, `final` that no
     other batch follows. With `whole` no output may show anything of it if another one's messages cannot be
-    computed.
+    computed, and the messages that reach the branches are counted.
     `partitions` is how many partitions Spark's shuffles have in it, None if that is not recorded.
     """
 
@@ -55,20 +55,22 @@ class BranchResult:
     `segments` are new segments by channel id: a missing channel already has an entry for the batch.
     `newest` are the largest timestamps, by the processor that assigned them. `counts` are those of the batch,
     without the messages of sinks and dead letters, which are counted when these outputs have them: an output
-    skips a batch that it already has.
+    skips a batch that it already has. `reached` is how many messages of a whole batch have reached the
+    branches; during a handover, those of the new version.
     """
 
     segments: Mapping[str, list[Segment]] = field(default_factory=dict)
     newest: Mapping[str, Newest] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+    reached: int = 0
 
 
 @dataclass(frozen=True)
 class BatchOutcome:
     """The outcome of a batch: its end offsets, and the fragment's clock after it (None: not known yet).
 
-    `counts` are those that the query adds to its own, see `BranchResult`. `taken` is how much of each input
-    the batch read, in the input's unit, and `took_ms` its duration, including its planning.
+    `counts` are those that the query adds to its own, see `BranchResult`, also for `reached`. `taken` is how
+    much of each input the batch read, in the input's unit, and `took_ms` its duration, with its planning.
     """
 
     batch_id: int
@@ -77,6 +79,7 @@ class BatchOutcome:
     counts: Counts = field(default_factory=Counts)
     taken: Mapping[str, int] = field(default_factory=dict)
     took_ms: int = 0
+    reached: int = 0
 
     @property
     def has_input(self) -> bool:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, Observation
 
 from drivetrain.api.graphs.graph import Node
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
-from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.columns import BAD, TS
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.compile.compiled_parts import CompiledParts, with_part_schema
@@ -97,6 +97,7 @@ class BranchFrames:
         self._skipped: dict[str, Observation] = {}
         self._late: Observation | None = None
         self._not_whole: Observation | None = None
+        self._reached: Observation | None = None
         self._persisted: list[DataFrame] = []
 
     def __enter__(self) -> Self:
@@ -150,6 +151,10 @@ class BranchFrames:
         for id, observation in self._emitted.items():
             counts.add(counts.out, id, observed(observation).get("n") or 0)
 
+    def reached(self) -> int:
+        """How many messages have reached the branches, in a batch that is whole; otherwise 0."""
+        return 0 if self._reached is None else observed(self._reached).get("n") or 0
+
     def counts_emitted(self, id: str) -> bool:
         """Whether the messages of a processor are counted as they pass."""
         return id in self._emitted
@@ -175,7 +180,15 @@ class BranchFrames:
             root = self._with_newest_observed(of.root.id, root)
         if of.may_lack is not None:
             root = self._of_whole_windows(root, of.may_lack)
+        if self._batch.whole:
+            root = self._counted(root)
         return self._settled(of.root, root)
+
+    def _counted(self, root: Frame) -> Frame:
+        """The frame with its messages observed: on trial, a batch without any proves nothing."""
+        frame, self._reached = root.resolved(), Observation()
+        sound = f"count_if({BAD} IS NULL)" if BAD in frame.df.columns else "count(1)"
+        return Frame(observing(frame.df, self._reached, f"{sound} AS n"), (), frame.message)
 
     def _made(self, node: Node) -> Frame:
         """The frame of a processor of the branches."""

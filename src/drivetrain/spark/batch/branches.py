@@ -105,7 +105,7 @@ class Branches:
             counts = Counts()
             self._count_channels(frames, segments, counts)
             frames.add_counts(counts)
-            return BranchResult(segments, frames.newest(), counts)
+            return BranchResult(segments, frames.newest(), counts, frames.reached())
 
     @property
     def _has_proof(self) -> bool:

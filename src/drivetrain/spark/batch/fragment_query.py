@@ -123,10 +123,12 @@ class FragmentQuery:
         raise NotImplementedError
 
     def go_on(self, before: FragmentQuery) -> None:
-        """Continue the counts of an earlier query of the same run."""
+        """Continue the counts, and the trial, of an earlier query of the same run."""
         self.batches = before.batches
         self.progress.rows_total = before.progress.rows_total
         self.figures.go_on(before.figures.look(-1, None, ()))
+        if self.versions is not None and before.versions is not None:
+            self.versions.on_trial = before.versions.on_trial
 
     def drain(self) -> None:
         """Let the running batch finish, and stop before the next."""
@@ -305,6 +307,8 @@ class FragmentQuery:
             self.clock_ms = outcome.clock_ms
         self._ran = (outcome.batch_id, self.clock_ms)
         self.batches += 1
+        if outcome.reached and self.versions is not None:
+            self.versions.note_reached(outcome.batch_id)
 
     def take_clock(self, clock_ms: int) -> None:
         """Advance the clock without a batch; called between batches."""

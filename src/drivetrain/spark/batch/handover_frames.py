@@ -60,16 +60,6 @@ class HandoverBranches:
         self.places: Final = places(context.plan, fragment)
         self.new: Final = SparkBranches(dataclasses.replace(context, handing_over=None), fragment, trunk)
         self.old: Final = SparkBranches(old, before, trunk)
-        self._first_new: int | None = None
-
-    @property
-    def first_new(self) -> int | None:
-        """The first batch in which the new version got a message; its attempt may not be committed."""
-        return self._first_new
-
-    def got_new(self, batch_id: int) -> None:
-        """Note that the new version got a message in a batch."""
-        self._first_new = batch_id if self._first_new is None else self._first_new
 
     def frames(self, batch: Batch) -> HandoverFrames:
         """Their DataFrames for a batch; released at the end."""
@@ -129,6 +119,9 @@ class _SideFrames(SparkFrames):
             self.whole[id] = self._given[id]
         return self._part(id)
 
+    def _counted(self, root: Frame) -> Frame:
+        return root  # the messages of the new version are counted where they are divided
+
     def _made(self, node: Node) -> Frame:
         if node.id not in self._places.shared:
             return super()._made(node)
@@ -160,7 +153,6 @@ class HandoverFrames:
 
     def __init__(self, of: HandoverBranches, batch: Batch) -> None:
         self._of: Final = of
-        self._batch: Final = batch
         self._open: Final = ExitStack()
         self._new: Final = _SideFrames(of.new, of.new.of, batch, of.places, of.at_ms, None)
         self._old: Final = _SideFrames(of.old, of.old.of, batch, of.places, of.at_ms, self._new.whole)
@@ -226,11 +218,13 @@ class HandoverFrames:
         return self._new.counts_emitted(id) or self._old.counts_emitted(id)
 
     def add_counts(self, counts: Counts) -> None:
-        """Add the observed counts, and note whether the new version got a message."""
+        """Add the observed counts of both versions."""
         self._new.add_counts(counts)
         self._old.add_counts(counts)
-        if any(observed(one).get("taken") for one in self._new.taken):
-            self._of.got_new(self._batch.id)
+
+    def reached(self) -> int:
+        """How many messages the new version has got."""
+        return sum(observed(one).get("taken") or 0 for one in self._new.taken)
 
     def newest(self) -> dict[str, Newest]:
         """The largest timestamps in the batch, for each event time that it assigned."""

@@ -98,7 +98,7 @@ class BatchPipeline:
         took_ms = monotonic_ms() - batch.planned_ms
         maybe_crash(CrashPoint.BEFORE_COMMIT)
         self._require_own()  # the last look before Spark commits
-        return BatchOutcome(batch.id, batch.offsets, after_ms, counts, taken, took_ms)
+        return BatchOutcome(batch.id, batch.offsets, after_ms, counts, taken, took_ms, written.reached)
 
     def run_final(self, batch_id: int) -> Counts:
         """Run one more, empty batch, which passes Tasks the final clock and stops them; returns its counts.

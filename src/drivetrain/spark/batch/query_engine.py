@@ -116,6 +116,11 @@ class BatchFrames(Protocol):
     def add_counts(self, counts: Counts) -> None:
         """Add the counts, once an output was written."""
 
+    def reached(self) -> int:
+        """How many messages of a whole batch have reached the branches, once an output was written; during a
+        handover, those of the new version."""
+        ...
+
     def newest(self) -> dict[str, Newest]:
         """The largest timestamps in the batch, for each event time that it assigned, by processor."""
         ...
@@ -143,12 +148,6 @@ class CompiledBranches(Protocol):
     def release(self) -> None:
         """Free what functions take that are kept for the next batch. If another one follows, they are created
         again; no batch may be running."""
-
-    @property
-    def first_new(self) -> int | None:
-        """During a handover, the first batch in which the new version got a message, in an attempt that may
-        not be committed; None before that, and without a handover."""
-        ...
 
 
 class QueryEngine(Protocol):

@@ -55,7 +55,7 @@ class QueryVersions:
     """The sets of one query: the one that runs, and the one that is wanted.
 
     `replay_until` is the last batch that may have run before this query. With `on_trial` set, a batch is
-    computed whole before any output gets something of it.
+    computed whole before any output gets something of it, and messages that reach the branches are counted.
     """
 
     def __init__(self, record: BatchVersions, first: BranchSet, replay_until: int) -> None:
@@ -68,6 +68,7 @@ class QueryVersions:
         self._record: Final = record
         self._replay_until: Final = replay_until
         self._began: dict[int, int] = {}
+        self._reached: int | None = None
         self.newest_ms: Callable[[], int | None] = _nothing
         """The largest timestamp that messages before the fragment's next batch may have; None: unknown."""
 
@@ -110,6 +111,17 @@ class QueryVersions:
         """The first batch that began with a version since the last call, or None."""
         return self._began.get(number)
 
+    def note_reached(self, batch_id: int) -> None:
+        """Messages have reached the branches of the running set, in a batch that is not committed yet."""
+        self._reached = batch_id if self._reached is None else self._reached
+
+    def reached(self, number: int, before: int = 0) -> int | None:
+        """The first batch in which messages reached a version that runs, or None if none were counted.
+
+        With `before` it is the new one of two versions. The batch may not be committed.
+        """
+        return self._reached if self.running.is_of(number, before) else None
+
     def can_still_run(self, number: int, last: int) -> bool:
         """Whether a batch after batch `last` may run with a version, if no other one is wanted meanwhile."""
         if self.wanted.number == number:
@@ -132,7 +144,7 @@ class QueryVersions:
             if wanted.number != self.running.number:
                 self._began.pop(self.running.number, None)
             self.running.branches.release()
-            self._left = self.running
+            self._left, self._reached = self.running, None
             self.running = wanted
         self._record.note(batch_id, self.running.number, self.running.before)
         self._began.setdefault(self.running.number, batch_id)

@@ -53,8 +53,6 @@ class SparkBranches:
         self.small: Final = {channel.id: SmallBatches(DRIVER_BYTES) for channel in self.of.channels}
         """Decides which batches of a channel come to the driver."""
         self.small_letters: Final = SmallBatches(DRIVER_BYTES)
-        self.first_new: Final = None
-        """There is no other version."""
         self.parts: Final = CompiledParts()
         """What is the same in each batch."""
 

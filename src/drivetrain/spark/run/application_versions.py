@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql.types import StructType
 
+from drivetrain.core.change.change_events import Change, Outcome
 from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.core.change.live_change import Change, Outcome
 from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Fragment, Plan

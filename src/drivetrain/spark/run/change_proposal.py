@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from drivetrain.api.moments import moment_text
 from drivetrain.api.sinks import FileSink
+from drivetrain.core.change.change_events import Change
 from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
+from drivetrain.core.change.change_state import show_trial
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.dropped_states import dropped_states, require_states
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import ChangeTime
-from drivetrain.core.change.live_change import Change
 from drivetrain.core.change.message_history import require_histories
 from drivetrain.core.change.subscriptions import carried_over, refuse_checkpoints, refuse_read
 from drivetrain.core.plan.configured import configured_plan
@@ -250,10 +250,7 @@ def _at_a_time(
 
 def begun_notices(record: GraphVersion, change: Change, context: CompileContext) -> list[str]:
     """The notices for the user when a version has come into force."""
-    waits = ", ".join(sorted(change.touched))
-    notice = f"version {record.number} is in force, and on trial until a batch of {waits}"
-    if record.at_ms is not None:
-        notice += f"; it takes effect at {moment_text(record.at_ms)}"
+    notice = show_trial(change, record.at_ms)
     if not makes_checkpoints(context.plan, context.config) or context.transactional:
         return [notice]
     return [notice, "checkpoints begin with the next start; until then every sink shows each batch alone"]

@@ -51,8 +51,8 @@ from drivetrain.spark.prepare.whole_windows import first_whole_ms, window_size_m
 from drivetrain.spark.run.fragment_versions import end_unbegun
 
 if TYPE_CHECKING:
+    from drivetrain.core.change.change_events import Change
     from drivetrain.core.change.graph_version import GraphVersion
-    from drivetrain.core.change.live_change import Change
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
@@ -100,9 +100,11 @@ class FragmentChanges:
     # -- starting --------------------------------------------------------------------------------------
 
     def start(self, query: FragmentQuery) -> None:
-        """Start a new fragment of the version in force."""
+        """Start a new fragment of the version in force, which is on trial from its first batch on."""
         id = query.fragment.id
         self._versions.attach(query)
+        if query.versions is not None:
+            query.versions.on_trial = True
         self._drivers[id] = self._drive(query)
         self._announce_fragments()
         self._watch_channels(id)

@@ -67,22 +67,15 @@ def fits(found: BranchSet | None, query: MicroBatchQuery) -> BranchSet | None:
     return found if found is not None and found.branches.stores is query.branches.stores else None
 
 
-def first_batch(driver: FragmentDriver, number: int) -> tuple[int, bool] | None:
-    """The first batch that a fragment has begun with a version, and whether it is committed."""
-    query = driver.query
-    if query.versions is None or driver.is_recovering:
-        return None
-    began = query.versions.began(number)
-    if began is None:
-        return None
-    return began, query.batch_id > began or (query.batch_id == began and query.is_committed())
-
-
 def has_new_messages(query: FragmentQuery, handover: Handover) -> bool:
     """Whether the new one of the two versions that a fragment runs got a message in a committed batch."""
-    if query.versions is None or not query.versions.running.is_of(handover.number, handover.before):
-        return False
-    first = query.versions.running.branches.compiled.first_new
+    return has_reached(query, handover.number, handover.before)
+
+
+def has_reached(query: FragmentQuery, number: int, before: int = 0) -> bool:
+    """Whether messages reached a version in a committed batch of a fragment that runs it, after version
+    `before` if that hands over."""
+    first = None if query.versions is None else query.versions.reached(number, before)
     return first is not None and first <= query.newest_committed
 
 

@@ -22,29 +22,32 @@ Called by `embedded_loop` (`step`, `goes_back`) and `control_answers` (`propose`
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.core.change import live_change as trial
+from drivetrain.core.change import change_events as trial
+from drivetrain.core.change.change_events import Change, Outcome
 from drivetrain.core.change.change_stages import StageName, in_words
-from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
+from drivetrain.core.change.change_state import ChangeState, ended_state, require_on_trial, show_end, underway
 from drivetrain.core.change.handover_places import HandoverError
-from drivetrain.core.change.live_change import Change, LiveChange, Outcome, Stage
+from drivetrain.core.change.live_change import LiveChange, Stage
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.change_history import ChangeHistory
+from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import Proposal, RequestedChange, begun_notices, checked
-from drivetrain.spark.run.fragment_versions import first_batch, why_it_failed
+from drivetrain.spark.run.fragment_versions import why_it_failed
 from drivetrain.spark.run.handovers import Handovers
 from drivetrain.spark.run.message_histories import HistoryError, MessageHistories
 from drivetrain.spark.run.recovery import SteppingThread
 from drivetrain.spark.run.scaling import Scaling
 from drivetrain.spark.run.starting_fragments import started
+from drivetrain.spark.run.trial_progress import SeenProgress, TrialProgress
 from drivetrain.spark.run.wanted_versions import WantedVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
@@ -88,6 +91,8 @@ class LiveChanges:
         self._history: Final = ChangeHistory(execution.rundir.versions, self.versions.notices)
         self._histories: Final = MessageHistories(execution, drivers, begin)
         self.scaling: Final = Scaling(execution, drivers, self._reserved)
+        config = RunningConfig(execution.rundir.path, self.versions.in_force.context.config)
+        self._trials: Final = defaultdict[str, TrialProgress](lambda: TrialProgress(config))
         self._given_up: int | None = None
         self._is_over = False
         self._ended: Change | None = None  # the last change whose outcome is recorded
@@ -302,23 +307,20 @@ class LiveChanges:
         for fragment in () if change is None else sorted(change.touched):
             if self._core.stage is not Stage.ON_TRIAL or change is None:
                 return
-            driver = self._drivers[fragment]
-            first = first_batch(driver, change.number)
-            if first is not None:
-                began, is_committed = first
-                self._take(trial.BatchBegan(fragment, began))
-                self._history.reach(StageName.BEGUN, fragment)
-                if self._has_shown(fragment, is_committed=is_committed):
-                    self._history.reach(StageName.SHOWN, fragment)
-                    self._take(trial.BatchCommitted(fragment))
-            elif driver.is_finished or fragment in self._handovers.proven:
+            driver, seen = self._drivers[fragment], self._progress(fragment, change.number)
+            if seen.began is not None:
+                self._take(trial.BatchBegan(fragment, seen.began))
+            if seen.has_shown and seen.began is not None:
+                self._take(trial.BatchCommitted(fragment))
+            elif seen.has_shown or driver.is_finished:
                 self._take(trial.FragmentEnded(fragment))
+            elif seen.has_waited:
+                self._take(trial.FragmentWaited(fragment))
 
-    def _has_shown(self, fragment: str, *, is_committed: bool) -> bool:
-        """Whether a fragment has committed a batch that shows whether the version on trial works."""
-        if self.versions.in_force.record.at_ms is not None:
-            return fragment in self._handovers.proven
-        return is_committed
+    def _progress(self, fragment: str, number: int) -> SeenProgress:
+        is_timed = self.versions.in_force.record.at_ms is not None
+        has_proven = fragment in self._handovers.proven if is_timed else None
+        return self._trials[fragment].look(self._drivers[fragment], number, has_proven)
 
     def _switch_fragments(self) -> None:
         """Switch every fragment to the version that it should run."""
@@ -327,6 +329,7 @@ class LiveChanges:
     # -- effects -----------------------------------------------------------------------------------------
 
     def _take(self, event: trial.Event) -> None:
+        self._history.saw(event)
         effects, change = self._core.step(event), self._core.change
         if change is not None:
             self._show(self._core.stage, change, self._core.awaited)
@@ -366,12 +369,10 @@ class LiveChanges:
                 self._end(ended)
 
     def _end(self, ended: trial.ReportOutcome) -> None:
-        number, change = self.versions.in_force.record.number, ended.change
         if ended.outcome is Outcome.ROLLED_BACK:
             self._fragments.go_back()
         self._history.reach(ended.outcome)
-        how = (ended.outcome, ended.fragment, ended.why)
-        self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
+        self._state = ended_state(ended, self.versions.in_force.record.number)
         self._proposal = None
         self.versions.notices.append(f"{show_end(ended)} ({in_words(self._history.stages)})")
         self._reserved.release()  # last: from now on another change has the state and the proposal

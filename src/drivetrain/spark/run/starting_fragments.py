@@ -15,7 +15,7 @@ from drivetrain.connectors.opening import check_source
 from drivetrain.errors import UserError
 
 if TYPE_CHECKING:
-    from drivetrain.core.change.live_change import Change
+    from drivetrain.core.change.change_events import Change
     from drivetrain.core.plan.plan import Fragment
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.run.application_versions import LoadedVersion

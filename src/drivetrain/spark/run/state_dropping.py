@@ -26,6 +26,7 @@ from drivetrain.api.moments import moment_text
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import InputError
+from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.state.dropped_state import DroppedState
 from drivetrain.runtime.state.state_partitions import newest_commit
 from drivetrain.spark.batch.newest_bound import NewestBound
@@ -58,14 +59,18 @@ def settle_state(
     rundir = context.rundir
     own, stored = DroppedState(rundir.fragment(fragment)), rundir.versions
     known, owed = own.read(), _dropping(stored, number, fragment)
-    if owed and (known is None or known.version != owed):
-        return _dropped(context, engine, fragment, owed, newest_ms(fragment))
-    if known is None or known.version in (owed, number) or not stored.is_rolled_back(known.version):
+    is_over = known is not None and known.version not in (owed, number)
+    if known is None or not is_over or not stored.is_rolled_back(known.version):
+        if owed and (known is None or known.version != owed):
+            return _dropped(context, engine, fragment, owed, newest_ms(fragment))
         return None
     if known.after < 0 or not own.has_former:  # there was no state yet
-        return _dropped(context, engine, fragment, number, newest_ms(fragment))
+        return _dropped(context, engine, fragment, owed or number, newest_ms(fragment))
     with tempfile.TemporaryDirectory(prefix="drivetrain-state-") as place:
         own.restore(engine.empty_state(Path(place), changes=True) if own.lacks_changes else None)
+    former = own.read()
+    if owed and (former is None or former.version != owed):  # the state is older than the one that is due
+        return _dropped(context, engine, fragment, owed, newest_ms(fragment))
     return f"fragment {fragment} has the state again that it had before version {known.version}"
 
 
@@ -75,8 +80,11 @@ def _dropped(
     directory = context.rundir.fragment(fragment)
     known = [ms for ms in (newest_ms, _newest_taken_ms(context, fragment)) if ms is not None]
     newest_ms = max(known, default=None)
+    newest = newest_commit(directory / "checkpoint")
+    # One may be planned, but has not begun with the former state: the version with that must not run it.
+    BatchVersions(directory).note_free(newest + 1)
     with tempfile.TemporaryDirectory(prefix="drivetrain-state-") as place:
-        has_batches = newest_commit(directory / "checkpoint") >= 0
+        has_batches = newest >= 0
         empty = engine.empty_state(Path(place), changes=False) if has_batches else None
         DroppedState(directory).drop(number, newest_ms, empty)
     notice = f"fragment {fragment} begins version {number} with an empty state"

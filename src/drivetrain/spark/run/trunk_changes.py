@@ -37,6 +37,7 @@ from drivetrain.spark.state.state_migration import require_same_version
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from drivetrain.core.change.graph_version import GraphVersion
     from drivetrain.core.plan.plan import Fragment
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
@@ -94,8 +95,13 @@ class TrunkChanges:
         key = fragment, versions.trunk, number
         if key not in self._same:
             before, after = (self._versions.of_number(n).record for n in key[1:])
-            self._same[key] = fragment not in after.fragments or has_same_trunk(before, after, fragment)
+            self._same[key] = fragment not in after.fragments or _can_stay(before, after, fragment)
         return not self._same[key]
+
+
+def _can_stay(before: GraphVersion, after: GraphVersion, fragment: str) -> bool:
+    """Whether a query with the trunk of version `before` can run version `after`: it keeps its state."""
+    return fragment not in after.drops and has_same_trunk(before, after, fragment)
 
 
 def _set_trial(query: FragmentQuery, *, on_trial: bool) -> None:
@@ -124,7 +130,7 @@ def first_context(versions: ApplicationVersions, fragment: str) -> CompileContex
         if versions.was_held(fragment, number):
             return None  # it was planned, and not begun
         record = stored.version(number)
-        if fragment not in record.fragments or has_same_trunk(record, own, fragment):
+        if fragment not in record.fragments or _can_stay(record, own, fragment):
             return None
         return versions.of_number(number).context
     except DrivetrainError as error:

@@ -24,7 +24,7 @@ from drivetrain.spark.run.fragment_versions import fits, switch_version
 from drivetrain.spark.run.trunk_changes import TrunkChanges
 
 if TYPE_CHECKING:
-    from drivetrain.core.change.live_change import Change
+    from drivetrain.core.change.change_events import Change
     from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
     from drivetrain.spark.batch.query_versions import BranchSet
     from drivetrain.spark.run.application_versions import ApplicationVersions

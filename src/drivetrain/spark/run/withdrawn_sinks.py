@@ -24,7 +24,7 @@ from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.config.references import scrubbed
-from drivetrain.core.change.live_change import Change, Outcome
+from drivetrain.core.change.change_events import Change, Outcome
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.graph_versions import HowItLeaves
 from drivetrain.spark.connector.publishing import abort_after

@@ -40,7 +40,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.actor import Message
-from drivetrain.api.moments import moment_text
 from drivetrain.cluster.app_master.app_master_messages import RunAction
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
 from drivetrain.cluster.app_master.stream.application_handover import ApplicationHandover
@@ -63,11 +62,19 @@ from drivetrain.cluster.messages.changing import (
     VersionReports,
 )
 from drivetrain.cluster.messages.following import ErrorView
-from drivetrain.core.change import live_change as trial
+from drivetrain.core.change import change_events as trial
+from drivetrain.core.change.change_events import Change
 from drivetrain.core.change.change_stages import StageName, in_words
-from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, show_handed_over
+from drivetrain.core.change.change_state import (
+    ChangeState,
+    ended_state,
+    require_on_trial,
+    show_end,
+    show_handed_over,
+    show_trial,
+)
 from drivetrain.core.change.handover import Handover
-from drivetrain.core.change.live_change import Change, LiveChange, Stage
+from drivetrain.core.change.live_change import LiveChange, Stage
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.change_history import ChangeHistory
 from drivetrain.runtime.error_views import error_view
@@ -255,11 +262,6 @@ class ApplicationChanges:
         for event in events:
             if self._core.stage is not Stage.ON_TRIAL:
                 return
-            match event:
-                case trial.BatchBegan(fragment):
-                    self._history.reach(StageName.BEGUN, fragment)
-                case trial.BatchCommitted(fragment):
-                    self._history.reach(StageName.SHOWN, fragment)
             self._take(event)
 
     # ---- requests
@@ -323,6 +325,7 @@ class ApplicationChanges:
     # ---- effects
 
     def _take(self, event: trial.Event) -> None:
+        self._history.saw(event)
         effects, change = self._core.step(event), self._core.change
         if change is not None:
             number = change.before if self._core.stage is Stage.PROPOSED else change.number
@@ -361,9 +364,8 @@ class ApplicationChanges:
             progress = self._running.progress
             progress.shown_before, progress.shown = progress.shown, self._compiled.shown
         self._apply(state_read)  # new fragments start with that
-        waits, handover = ", ".join(sorted(change.touched)), state_read.handover
-        at = "" if handover is None else f"; it takes effect at {moment_text(handover.at_ms)}"
-        self._notice(f"version {change.number} is in force, and on trial until a batch of {waits}{at}")
+        handover = state_read.handover
+        self._notice(show_trial(change, None if handover is None else handover.at_ms))
         self._take(trial.VersionRecorded())
 
     def _not_recorded(self, error: Exception) -> None:
@@ -385,10 +387,8 @@ class ApplicationChanges:
         self._take(trial.OutcomeRecorded())
 
     def _tell_end(self, ended: trial.ReportOutcome) -> None:
-        change = ended.change
-        how = (ended.outcome, ended.fragment, ended.why)
         self._history.reach(ended.outcome)
-        self._show(ChangeState(self._reports.number, Stage.IDLE, change.number, change.before, (), *how))
+        self._show(ended_state(ended, self._reports.number))
         self._compiled = None
         self._notice(f"{show_end(ended)} ({in_words(self._history.stages)})")
         self._reports.poll()

@@ -64,7 +64,7 @@ class ApplicationScalings:
     """The scalings of the application of `owner`, whose job is `running` and whose files `stored` has.
 
     `refusal` is why nothing can begin now; `shown` is the state of changes for answers; `settled` is called
-    when a scaling has ended.
+    when a scaling has ended, or does not begin.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class ApplicationScalings:
         self.is_asked = False
         error = self._refusal()
         if error is not None:
-            self._answer(asker, error)
+            self._refused(message, asker, error)
             return
         self.is_asked = True
         id = f"{self._owner.context.system.rng.getrandbits(128):032x}"
@@ -197,6 +197,7 @@ class ApplicationScalings:
         if not message.only_plans:
             self.is_asked = False
         self._answer(asker, error)
+        self._settled()  # all fragments may have finished meanwhile
 
     def _answer(self, asker: ActorRef, error: Exception | None = None) -> None:
         ChangeAnswers().tell(asker, self._shown(), error)

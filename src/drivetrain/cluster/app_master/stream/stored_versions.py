@@ -33,12 +33,13 @@ from drivetrain.cluster.messages.changing import (
     Versions,
 )
 from drivetrain.config import Config
+from drivetrain.core.change.change_events import Change, Outcome, RecordOutcome
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import ChangeTime, Handover
-from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
+from drivetrain.core.change.live_change import Stage
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivetrain.cluster.app_master.stream.restore_request import RESTORE_NEEDED
-from drivetrain.core.change.live_change import (
+from drivetrain.core.change.change_events import (
     BatchBegan,
     BatchCommitted,
     BatchFailed,
     Change,
     Event,
     FragmentEnded,
+    FragmentWaited,
 )
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import UnavailableError
@@ -38,6 +39,8 @@ def events_of(seen: VersionReport, change: Change) -> list[Event]:
         found.append(BatchCommitted(seen.fragment))
     elif seen.has_committed:  # of a version at an event time, which the clock has reached
         found.append(FragmentEnded(seen.fragment))
+    elif seen.has_waited:
+        found.append(FragmentWaited(seen.fragment))
     return found
 
 

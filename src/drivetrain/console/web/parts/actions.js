@@ -106,7 +106,7 @@ export function AskedToGoBack({ app, number, onClose }) {
     latest.value = await post(["applications", app, "versions", `${number}`, "rollback"]);
   };
   return html`<${Question} title="Go back to version ${number}?" does="Go back" ready=${true} onDo=${act} onClose=${onClose}>
-    <p>The version is compiled first. It takes effect with the next batch of each changed fragment, and is on trial until every changed fragment has committed a batch with it. A version that is on trial now is cancelled.</p>
+    <p>The version is compiled first. It takes effect with the next batch of each changed fragment, and is on trial until every changed fragment has processed messages with it, or gets none. A version that is on trial now is cancelled.</p>
     <p><${Said} of=${app} class="mono" /></p>
   <//>`;
 }
