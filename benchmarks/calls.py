@@ -6,10 +6,11 @@ file of twenty lines is a batch; the first batches, which look things up, are le
 with a file sink: lines as they are, lines through a Python function, lines counted in windows. The peer does
 the same with `foreachBatch` and Spark's own writer (Spark's own file sink calls no Python at all).
 
-    python -m benchmarks.calls [--quick] [--places] [--only APPLICATION] [--contender CONTENDER]
+    python -m benchmarks.calls [--quick] [--batches N] [--places] [--only APPLICATION] [--contender CONTENDER]
 
 `--places` lists the functions that make the calls. Calls between batches, of the threads that look after a
-query, are part of the figures: they follow the time that batches take.
+query, are part of the figures: they follow the time that batches take. The CPU time of a batch is that of all
+processes, Java's compilers included, which have less to do the more `--batches` there are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import peers
 from benchmarks.java_calls import JavaCalls, counted_calls
+from benchmarks.measure import cpu_s
 from drivetrain.config import Config
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ SCHEMA = "ts timestamp, name string, amount bigint"
 MOST_BYTES = "1 KiB"
 OURS, PEER = "drivetrain", "pyspark"
 SHAPES = ("lines", "function", "windows")
-HEADING = f"{'':26}{'calls':>10}{'in a batch':>12}{'freed':>10}{'jobs':>8}"
+HEADING = f"{'':26}{'calls':>10}{'in a batch':>12}{'freed':>10}{'jobs':>8}{'CPU, ms':>10}{'ms':>8}"
 
 
 @dataclass
@@ -49,6 +52,8 @@ class Marks:
     spark: SparkSession
     calls: JavaCalls
     begun: list[tuple[Counter[str], int, int]] = field(default_factory=list)
+    spent: list[tuple[float, float]] = field(default_factory=list)
+    """CPU seconds of all processes, and the time, when each batch began."""
     within: list[int] = field(default_factory=list)
 
     def began(self) -> None:
@@ -56,6 +61,7 @@ class Marks:
         with self.calls.uncounted():
             jobs = self.spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
         self.begun.append((*self.calls.so_far(), jobs))
+        self.spent.append((cpu_s(), time.monotonic()))
         self._at = self.calls.of_thread()
 
     def ended(self) -> None:
@@ -69,7 +75,10 @@ class Marks:
         of_all = (last.total() - first.total(), freed_after - freed, jobs_after - jobs)
         calls, frees, ran = (n / batches for n in of_all)
         typical = sorted(self.within[COLD:])[len(self.within[COLD:]) // 2]
-        return f"{name:26}{calls:>10.1f}{typical:>12}{frees:>10.1f}{ran:>8.1f}"
+        (cpu_before_s, began_s), (cpu_after_s, ended_s) = self.spent[COLD], self.spent[-1]
+        cpu_ms, ms = ((cpu_after_s - cpu_before_s) * 1000 / batches, (ended_s - began_s) * 1000 / batches)
+        counted = f"{name:26}{calls:>10.1f}{typical:>12}{frees:>10.1f}{ran:>8.1f}"
+        return f"{counted}{cpu_ms:>10.0f}{ms:>8.0f}"
 
     def places(self) -> Iterator[str]:
         """The places that make the calls, most first."""
@@ -182,13 +191,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few batches")
+    parser.add_argument("--batches", type=int, help="how many (24)")
     parser.add_argument("--places", action="store_true", help="list the functions that make the calls")
     parser.add_argument("--only", choices=SHAPES, help="one of the applications")
     parser.add_argument("--contender", choices=(OURS, PEER), help="one of the contenders")
     given = parser.parse_args()
     if given.contender is not None:
         shapes = (given.only,) if given.only else SHAPES
-        measured(given.contender, shapes, 10 if given.quick else 24, places=given.places)
+        count = given.batches or (10 if given.quick else 24)
+        measured(given.contender, shapes, count, places=given.places)
         return 0
     print(HEADING, flush=True)
     for contender in (OURS, PEER):  # each in a process of its own: both start Spark as they would

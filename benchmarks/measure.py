@@ -96,20 +96,21 @@ class Timed:
     """Wall-clock and CPU seconds of a block, the CPU over this process and all its descendants."""
 
     def __enter__(self) -> Timed:
-        self._cpu_s = _cpu_s()
+        self._before_s = cpu_s()
         self._began_s = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._began_s
-        self.cpu_s = _cpu_s() - self._cpu_s
+        self.cpu_s = cpu_s() - self._before_s
 
     def figures(self, **others: float) -> dict[str, float]:
         """What a contender returns."""
         return {"seconds": self.seconds, "cpu_s": self.cpu_s, **others}
 
 
-def _cpu_s() -> float:
+def cpu_s() -> float:
+    """CPU seconds of this process and all its descendants so far."""
     total = 0.0
     me = psutil.Process()
     for process in [me, *me.children(recursive=True)]:
@@ -342,4 +343,4 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-__all__ = ["OURS", "Contender", "Job", "Scale", "Timed", "WrongResultError", "main", "run_job"]
+__all__ = ["OURS", "Contender", "Job", "Scale", "Timed", "WrongResultError", "cpu_s", "main", "run_job"]
