@@ -14,6 +14,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,15 +34,25 @@ BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 SHOP = """
 from drivetrain import Application, agg, sinks, sources, windows
 
-app = Application("shop")
+app = Application("{name}")
 place = app.setting("place")
 read = app.read(
     sources.json(place + "/in", schema="at timestamp, n bigint", event_time="at", watch=True), name="read"
 )
 mark = read.filter("n >= {least}", name="mark")
-mark.sink(sinks.json(place + "/marked"), name="marked_out")
+mark.sink(sinks.json(place + "/{name}-marked"), name="marked_out")
 hourly = read.window(windows.tumbling("1 h")).aggregate(n=agg.count(), step="hourly")
-hourly.sink(sinks.json(place + "/hourly"), name="hourly_out")
+hourly.sink(sinks.json(place + "/{name}-hourly"), name="hourly_out")
+"""
+AWAY = """
+from drivetrain import Application, sinks, sources
+
+app = Application("{name}")
+place = app.setting("place")
+for stream, policy in (("mark", {{}}), ("hourly", {{"drop_after": "3 s"}})):
+    app.read(sources.application("small", stream, **policy), name=stream).sink(
+        sinks.json(place + "/{name}-" + ("seen" if stream == "mark" else stream)), name=stream + "_out"
+    )
 """
 REPORT = """
 from drivetrain import Application, agg, sinks, sources, windows
@@ -77,17 +88,29 @@ class Shops:
 
     def write(self, name: str, **told: object) -> str:
         file = self.place / f"{name}.py"
-        file.write_text((SHOP if name.startswith("shop") else REPORT).format(name=name, **told))
+        file.write_text(
+            {"shop": SHOP, "small": SHOP, "away": AWAY}.get(name, REPORT).format(name=name, **told)
+        )
         return str(file)
 
     @property
     def options(self) -> tuple[str, ...]:
         return ("--set", f"place={self.place}", "--set", f"state.dir={self.place / 'state'}")
 
-    def submit(self, name: str, **told: object) -> None:
-        accepted = self.cluster.submit(self.write(name, **told), "--detached", "--json", *self.options)
+    def submit(self, name: str, *more: str, **told: object) -> None:
+        accepted = self.cluster.submit(self.write(name, **told), "--detached", "--json", *self.options, *more)
         assert accepted.returncode == 0, accepted.stderr
         self.apps[name] = json.loads(accepted.stdout)["app_id"]
+
+    def told(self, name: str, key: str) -> list[object]:
+        """The values of a key in what `drivetrain show --json` tells of an application."""
+        found: list[object] = []
+        left: list[object] = [json.loads(self.cluster.command("show", name, "--json", expect=0).stdout)]
+        while left:
+            part = left.pop()
+            left += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+            found += [part[key]] if isinstance(part, dict) and part.get(key) else []
+        return found
 
     def rows(self, folder: str) -> list[dict[str, object]]:
         files = sorted((self.place / folder).glob("*.json"))
@@ -126,6 +149,20 @@ class Shops:
             except psutil.Error:
                 continue
         return own
+
+    @contextmanager
+    def embedded(self, name: str, **told: object) -> Iterator[subprocess.Popen[bytes]]:
+        """An application that `drivetrain run` runs on the state directory of the cluster's."""
+        line = [*drivetrain(), "run", self.write(name, **told), *self.options]
+        line += ["--set", "spark.driver-memory=512 MiB", "--set", "spark.shuffle-partitions=2"]
+        with (self.place / f"{name}.log").open("a") as log:
+            running = subprocess.Popen(line, cwd=self.place, stdout=log, stderr=log)
+        try:
+            yield running
+            assert running.poll() is None, (self.place / f"{name}.log").read_text()
+        finally:
+            running.terminate()
+            running.wait(120)
 
     def kill(self, name: str, kind: str) -> None:
         for pid in self.pids(name, kind):
@@ -194,11 +231,7 @@ def test_a_change_of_what_others_read_is_refused_unless_it_is_said(shops: Shops)
 
 
 def test_an_embedded_application_reads_one_of_the_cluster(shops: Shops) -> None:
-    line = [*drivetrain(), "run", shops.write("other", policy=', drop_after="1 h"'), *shops.options]
-    line += ["--set", "spark.driver-memory=512 MiB", "--set", "spark.shuffle-partitions=2"]
-    with (shops.place / "other.log").open("w") as log:
-        running = subprocess.Popen(line, cwd=shops.place, stdout=log, stderr=log)
-    try:
+    with shops.embedded("other", policy=', drop_after="1 h"') as running:
 
         def shows() -> bool:
             assert running.poll() is None, (shops.place / "other.log").read_text()
@@ -210,9 +243,53 @@ def test_an_embedded_application_reads_one_of_the_cluster(shops: Shops) -> None:
         shops.feed(24)
         shops.wait_exact("other")
         shops.wait_exact("report")
-    finally:
-        running.terminate()
-        running.wait(120)
+
+
+def test_messages_that_are_damaged_before_they_are_read_are_computed_again(shops: Shops) -> None:
+    subscriptions = shops.cluster.client.versions("shop").record.subscriptions
+    id = next(one.id for one in subscriptions if one.reader.startswith("report-") and one.source == "marks")
+    kept = next((shops.place / "state").glob(f"shop-*/channels/*{id}*")) / "segments"
+    known = set(kept.iterdir())
+    shops.kill("report", APP_MASTER)
+    shops.kill("report", EXECUTOR)
+    shops.feed(3)
+    (newest,) = wait_for(lambda: set(kept.iterdir()) - known, "what the reader will find", LATE_S)
+    newest.write_bytes(b"")
+    assert shops.fed - 1 not in shops.seen("report"), "it has read the messages before they were damaged"
+    shops.feed(24)
+    shops.wait_exact("report")
+
+
+def test_an_application_waits_for_a_reader_that_is_away_and_drops_what_it_may(shops: Shops) -> None:
+    def hours(name: str) -> list[int]:
+        return sorted(hour_of(row["window_start"]) for row in shops.rows(f"{name}-hourly"))
+
+    def is_waited_for() -> bool:
+        shops.feed(3)
+        return any("away" in str(who) for who in shops.told("small", "blocked_by"))
+
+    def dropped() -> int:
+        return sum(int(str(count)) for count in shops.told("small", "dropped"))
+
+    shops.submit("small", "--set", "subscription.keep-bytes=8 KiB", least=0)
+    with shops.embedded("away"):
+        wait_for(lambda: shops.feed(3) or (shops.seen("away") and hours("away")), "the reader", LATE_S)
+    wait_for(is_waited_for, "batches to wait", LATE_S)
+    shown = len(shops.rows("small-marked"))
+    shops.feed(9)
+    wait_for(dropped, "the hours that nobody has read to be dropped", LATE_S)
+    assert len(shops.rows("small-marked")) == shown < shops.fed, "a batch has begun meanwhile"
+    with shops.embedded("away"):
+        wait_for(lambda: shops.fed - 1 in shops.seen("away"), "all messages", LATE_S)
+        wait_for(
+            lambda: hours("away")[-1] == (shops.fed - 1) // 2 - 1, "the newest hour that is over", LATE_S
+        )
+    seen, read = shops.seen("away"), hours("away")
+    assert seen == list(range(seen[0], shops.fed)), "a message is missing, or shown twice"
+    assert len(set(read)) == len(read)
+    made = hours("small")  # those before the subscription were not for the reader, and not dropped
+    since = [hour for hour in made if hour >= read[0]]
+    assert len(since) - len(read) <= dropped() <= len(made) - len(read), "what was dropped is counted"
 
 
 def test_a_subscription_is_ended_by_the_command(shops: Shops) -> None:
