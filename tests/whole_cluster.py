@@ -165,7 +165,7 @@ class WholeCluster:
             check=False,
         )
         if expect is not None:
-            assert ended.returncode == expect, ended.stderr
+            assert ended.returncode == expect, ended.stdout + ended.stderr
         return ended
 
     def attached(self, file: str, *arguments: str) -> subprocess.Popen[str]:

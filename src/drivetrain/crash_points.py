@@ -66,6 +66,8 @@ class CrashPoint(StrEnum):
     BEFORE_OUTCOME = "before-outcome"
     """A change has ended, or is to be rolled back; this is not recorded yet."""
     AFTER_OUTCOME = "after-outcome"
+    HISTORY_WANTED = "history-wanted"
+    """Fragments of a cluster are to read messages from before a change; none has begun yet."""
     HISTORY_PART = "history-part"
     """Some messages from before a change are written, for a channel that is made aside."""
     HISTORY_PLACED = "history-placed"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from shell_application import EXTRA
 from shell_engine import APART_MS, DISORDER_MS, change_in, is_bad, time_of_ms
+from shell_process import has_more
 from shell_world import change_of, check_gone, check_handovers
 
 from drivetrain.actor import ActorPath, ActorSystem, AskError, Message
@@ -75,6 +76,9 @@ REFUSALS = {
     "the fragments that change did not end their batches, so that both versions could begin",
     "a query restarts between two batches, not at an event time",
     "a fragment starts or leaves with the next batch, not at an event time",
+    "nothing in this change can get the messages that were before",
+    "messages from before the change cannot be read again",
+    "the fragment has begun again, so its executor has not compiled the change",
 }
 """Refusals that a correct change may get."""
 OUTDATED = ("version ", "the change to version ")
@@ -104,6 +108,8 @@ class Changer:
         self.stood: dict[str, tuple[int, int, int]] = {}
         """For each fragment, the newest version at an event time, the previous version, and the last batch
         then."""
+        self.former_rows = 0
+        """How many messages a fragment with a history has shown at the end."""
         self.extra_rows = 0
         """How many messages the fragment that comes and goes has shown at the end."""
 
@@ -151,12 +157,14 @@ class Changer:
         request: Message
         if turned is not None:
             request = turned
-        elif drawn < 0.7:
+        elif drawn < (0.95 if world.drawn.has_history else 0.7):  # reading takes long: it is rarely cancelled
             self.made += 1
             discards = world.drawn.is_growing and random.random() < 0.3
-            options = ChangeOptions(discards, even_if_read=True, at=self.drawn_time())
-            request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"), options=options)
-        elif (drawn < 0.85 or world.deaths) and self.in_force:
+            against, from_ms = self.history()
+            at = None if from_ms is not None else self.drawn_time()
+            options = ChangeOptions(discards, even_if_read=True, at=at, history_ms=from_ms)
+            request = ChangeGraph(against, ProposedCode(f"{self.made:064x}", "shells.py"), options=options)
+        elif (drawn < 0.85 or world.deaths) and self.in_force and not world.drawn.has_history:
             number, options = random.choice(sorted(self.in_force)), ChangeOptions(even_if_read=True)
             request = ChangeGraph(0, None, number, options)
         else:
@@ -171,6 +179,16 @@ class Changer:
             and not answer.error.what.startswith(OUTDATED)
         ):
             self.wrong.append(f"{request} was refused: {answer.error}")
+
+    def history(self) -> tuple[int, int | None]:
+        """The version that a change is compared with, and from when on its new fragment gets messages."""
+        if not self.world.drawn.has_history:
+            return 0, None
+        state = next((self.world.place / "state").glob("shells-*"), None)
+        record = None if state is None else GraphVersions(state).in_force()
+        if record is None or has_more(record):
+            return 0 if record is None else record.number, None
+        return record.number, self.world.drawn.from_ms
 
     def turned_back(self) -> Message | None:
         """The next step of a user who returns from a version at an event time, and changes their mind."""
@@ -258,7 +276,13 @@ class Changer:
             assert not stored.leaving(), "a fragment has not left"
             assert not stored.to_remove(), "the results of a version that was rolled back are not removed"
             rolled_back = {change_of(stored.version(n)) for n in stored.numbers() if stored.is_rolled_back(n)}
-            self.world.drawn.check_extra(self.world.target, rolled_back)
+            if self.world.drawn.has_history:
+                is_there = has_more(in_force)
+                self.former_rows = self.world.drawn.check_history(
+                    self.world.target, rolled_back, has_more=is_there
+                )
+            else:
+                self.world.drawn.check_extra(self.world.target, rolled_back)
             check_gone(state)
             self.extra_rows = len(self.world.target.shown().get(EXTRA, (0, []))[1])
 

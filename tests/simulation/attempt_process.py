@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from attempt_checks import CheckedEngine
 from shell_engine import StandInQuery
-from shell_process import SteppedPart, SteppedRecovery
+from shell_process import SteppedPart, SteppedReading, SteppedRecovery
 from wall_clock import WallClock
 
 from drivetrain.actor import Actor, ActorPath, ActorSystem, Message
@@ -121,6 +121,7 @@ class ExecutorProcess:
         self.java = java
         self.parts: list[Participation] = []
         self.recoveries: list[SteppedRecovery] = []
+        self.readings: list[SteppedReading] = []
         self.attempts: list[Attempt] = []
         self.left_over: list[StandInQuery] = []
         """The queries of a dead process, with which its Java process may continue."""
@@ -141,6 +142,7 @@ class ExecutorProcess:
             wall_s=WallClock(f"{world.simulation.seed} {launch.launch_id}", world.monotonic_s),
         )
         self.work.make_version = world.changer.version
+        self.work.begin_reading = self.begin_reading
         application = world.drawn.built(0)
         self.work._application, self.work._plan = application, world.drawn.plan  # instead of a user's file
 
@@ -193,9 +195,10 @@ class ExecutorProcess:
         draw, changer = self.node.random, self.world.changer
 
         def size() -> int:
-            # An application that must die in a change does not end before it.
+            # An application that must die in a change, or read former messages, does not end before that.
             is_asked = changer.changes_left > 0 or self.world.scaler.left > 0
-            is_held_up = self.world.deaths and is_asked and draw.random() < 0.95
+            is_long = self.world.deaths or self.world.drawn.has_history
+            is_held_up = is_long and is_asked and draw.random() < 0.95
             return 0 if is_held_up else draw.randrange(0, 4)
 
         return self.world.drawn.source(id, size)
@@ -203,6 +206,10 @@ class ExecutorProcess:
     def begin_recovery(self, _fragment: str, steps: Steps[FragmentQuery]) -> SteppedRecovery:
         self.recoveries.append(SteppedRecovery(steps))
         return self.recoveries[-1]
+
+    def begin_reading(self, _fragment: str, steps: Steps[None]) -> SteppedReading:
+        self.readings.append(SteppedReading(steps))
+        return self.readings[-1]
 
     # -- its threads -----------------------------------------------------------------------------------
 
@@ -224,6 +231,7 @@ class ExecutorProcess:
             *queries,
             *queries,
             *(recovery.step for recovery in self.recoveries if recovery.is_alive()),
+            *(reading.step for reading in self.readings if reading.is_alive()),
             *(partial(part.step, int(now_s * 1000)) for part in self.parts),
         ]
 
@@ -260,7 +268,8 @@ class ExecutorProcess:
         """Close the generators that the dead process has left suspended; they can change nothing."""
         context = Context()
         context.run(CURRENT_LIFE.set, life)
-        for steps in [*(a._steps for a in self.attempts), *(r.steps for r in self.recoveries)]:
+        works = [*self.recoveries, *self.readings]
+        for steps in [*(a._steps for a in self.attempts), *(work.steps for work in works)]:
             with contextlib.suppress(BaseException):
                 context.run(steps.close)
 

@@ -75,14 +75,16 @@ class AttemptWorld(World):
         settings: Mapping[str, str] | None = None,
         *,
         is_growing: bool = False,
+        has_history: bool = False,
     ) -> None:
+        is_growing = is_growing or has_history
         super().__init__(simulation, failures=0, refusals=simulation.random.choice((0, 0, 2)))
         random = self.random
         self.is_calm = False
         self.place = place
         self.target = Target(place / "target")
         self.target.directory.mkdir()
-        self.drawn = DrawnApplication(random, is_growing=is_growing)
+        self.drawn = DrawnApplication(random, is_growing=is_growing, has_history=has_history)
         self.kills_left = random.choice((0, 2, 6, 20))
         self.harms_left = random.choice((0, 0, 1, 3))
         self.risk = random.choice((0.0005, 0.002, 0.01))
@@ -393,6 +395,7 @@ def attempt_world(
     settings: Mapping[str, str] | None = None,
     *,
     is_growing: bool = False,
+    has_history: bool = False,
 ) -> Iterator[AttemptWorld]:
     """A world whose processes have its clock, its disk and its engine."""
     memory = Path("/dev/shm")
@@ -400,7 +403,9 @@ def attempt_world(
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place,
         pytest.MonkeyPatch.context() as patched,
     ):
-        world = AttemptWorld(simulation, Path(place), deaths, settings, is_growing=is_growing)
+        world = AttemptWorld(
+            simulation, Path(place), deaths, settings, is_growing=is_growing, has_history=has_history
+        )
         _patch(patched, world)
         with judged(world.checks), watching(world.before_change), armed(world.reached):
             try:

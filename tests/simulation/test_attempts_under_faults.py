@@ -97,9 +97,14 @@ async def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_version
     await scenario(simulation, is_growing=True)
 
 
-async def scenario(simulation: Simulation, *, is_growing: bool = False) -> None:
+@simulate(seeds=2, at_most=1000)
+async def test_a_fragment_with_a_history_takes_every_message_since_then_once(simulation: Simulation) -> None:
+    await scenario(simulation, has_history=True)
+
+
+async def scenario(simulation: Simulation, *, is_growing: bool = False, has_history: bool = False) -> None:
     """Run an application to its end, tormented on the way."""
-    with attempt_world(simulation, is_growing=is_growing) as world:
+    with attempt_world(simulation, is_growing=is_growing, has_history=has_history) as world:
         random = simulation.random
         await begin(world)
         torments = []
@@ -171,12 +176,32 @@ async def test_a_handover_continues_when_the_return_from_it_is_cancelled(simulat
         assert (changer.returned and changer.handed_over) or not is_sure, "nobody has turned back"
 
 
+@pytest.mark.parametrize(
+    "points",
+    [*([point] * 2 for point in (CrashPoint.HISTORY_WANTED, *OF_HISTORIES)), *deaths(OF_A_CHANGE, 4, 1)],
+    ids="+".join,
+)
+@simulate(seeds=1, at_most=200)
+async def test_a_process_that_dies_while_former_messages_are_read_leaves_nothing_half(
+    simulation: Simulation, points: list[CrashPoint]
+) -> None:
+    with attempt_world(simulation, points, has_history=True) as world:
+        world.changer.changes_left = 12
+        await begin(world)
+        await end(world)
+        # Others may be rolled back, or refused because the process that reads has died.
+        is_sure = simulation.seed == 0 and CrashPoint.AFTER_VERSION in points
+        assert world.changer.former_rows or not is_sure, "no fragment got former messages"
+        assert world.kills or simulation.seed, "a process was to die there"
+
+
 OF_SCALING = (CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION)
 OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)  # the stand-in's queries have no state
 ELSEWHERE = (
     *OF_KAFKA,
     *OF_FRAGMENTS,
     *OF_HANDOVERS,
+    CrashPoint.HISTORY_WANTED,
     *OF_HISTORIES,
     *OF_SCALING,
     *OF_STATES,

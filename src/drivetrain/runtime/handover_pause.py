@@ -1,7 +1,7 @@
-"""The pause of the fragments of a cluster that a version at an event time changes, as a file.
+"""The pause of fragments in a cluster, for a version at an event time or with former messages, as a file.
 
-Problem: such a version may be recorded only while the fragments that it changes stand between two batches,
-and none of them may begin a batch of the version before once it is recorded. They run in several processes,
+Problem: such a version may be recorded only while these fragments stand between two batches, and none of
+them may begin a batch of the version before once it is recorded. They run in several processes,
 and each of these, and the application master, may die or freeze between any two steps.
 
 Design: one file in the state directory pauses these fragments; it names the proposed version. While it is
@@ -35,11 +35,15 @@ FILE: Final = "handover-pause"
 
 class HandoverPause(msgspec.Struct, frozen=True):
     """The fragments `touched` must stand between two batches, for version `number`, which proposal `id`
-    makes."""
+    makes.
+
+    With `has_history` each of them stands once it has read its former messages up to its last batch.
+    """
 
     id: str
     number: int
     touched: tuple[str, ...]
+    has_history: bool = False
 
     def is_over(self, in_force: GraphVersion | None) -> bool:
         """Whether its version was recorded; `in_force` is the version in force."""
@@ -52,7 +56,7 @@ class HandoverPauseFile:
     def __init__(self, state: Path) -> None:
         self._file: Final = DurableFile(
             state / FILE,
-            "which fragments pause for a change at an event time",
+            "which fragments pause for a change",
             if_damaged="delete the file: the fragments continue, and the change is refused",
             if_full="make room, and ask for the change again",
         )

@@ -23,17 +23,14 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.errors import InputError
+from drivetrain.runtime.former_messages import delete_former
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
-
-
-FORMER: Final = "former-messages"
-"""The folder of channels that are made for a change, with messages from before it."""
 
 
 def delete_leftovers(rundir: RunDirectory, in_force: GraphVersion) -> list[str]:
@@ -46,7 +43,7 @@ def delete_leftovers(rundir: RunDirectory, in_force: GraphVersion) -> list[str]:
     gone = sorted(_names(rundir.home / "fragments") - known)
     for id in gone:
         rundir.places.delete(id, (), ())
-    shutil.rmtree(rundir.home / FORMER, ignore_errors=True)
+    delete_former(rundir)
     on_trial = {in_force.number, in_force.follows} if rundir.versions.is_on_trial(in_force) else set()
     kept = {channel for record in records for id in record.fragments for channel in record.channels(id)}
     for record in records:

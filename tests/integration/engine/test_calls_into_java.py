@@ -73,7 +73,7 @@ def test_a_batch_asks_java_a_bounded_number_of_times(
         lines = [{"ts": f"2026-01-01T00:{batch:02}:{n:02}Z", "n": n, **of_all} for n in range(20)]
         (tmp_path / "in" / f"{batch}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     calls = _counted_calls(monkeypatch)
-    sets = {"run.max-batch-bytes": "1 KiB", "state.dir": str(tmp_path / "state")}
+    sets = {"run.max-batch-bytes": "5 KiB", "state.dir": str(tmp_path / "state")}  # about a file
 
     drivetrain.run(application(shape, tmp_path), Config.load(None, {}, sets))
 

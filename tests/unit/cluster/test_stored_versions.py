@@ -9,7 +9,11 @@ import pytest
 
 from drivetrain import Application, sinks, sources
 from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication, vertices_of
-from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions
+from drivetrain.cluster.app_master.stream.stored_versions import (
+    CompiledChange,
+    CompiledHistory,
+    StoredVersions,
+)
 from drivetrain.cluster.app_master.stream.stream_progress import VersionStatus
 from drivetrain.cluster.messages.changing import ChangeConfiguration
 from drivetrain.config import Config
@@ -22,9 +26,11 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.former_messages import FormerMessages, channel_aside
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.wanted_history import WantedHistory, WantedHistoryFile
 
 ME, NEXT = Preparer("app-1", 1, "am#1"), Preparer("app-1", 2, "am#2")
 ID = "0" * 32
@@ -161,6 +167,58 @@ def test_an_application_master_ends_the_pause_of_the_one_before(rundir: RunDirec
         before.record(timed())
 
 
+def with_history(mine: StoredVersions, rundir: RunDirectory) -> CompiledChange:
+    """A change to a version with one more fragment, which also gets the messages from 5 ms on."""
+    record = msgspec.structs.replace(with_one_more(2), history_ms=5, history_of=("read",))
+    rundir.versions.propose(ID, record, b"code 2")
+    change, history = mine.proposed(ID)
+    assert history == CompiledHistory(5, ("more",), {"read": ("tap--more",)})
+    return CompiledChange(ID, "update", 1, change, VersionStatus(), history=history)
+
+
+def test_former_messages_are_in_their_place_when_their_version_is_recorded(
+    rundir: RunDirectory, tmp_path: Path
+) -> None:
+    mine, file = stored(tmp_path), WantedHistoryFile(rundir.path)
+    compiled = with_history(mine, rundir)
+    other = FormerMessages(rundir, "f" * 32).of("read")
+    other.mkdir(parents=True)
+    mine.want_history(compiled)
+    assert file.read() == WantedHistory(ID, 2, {"read": ("tap--more",)})
+    assert not other.exists(), "those of an earlier change were to be deleted"
+    aside = channel_aside(FormerMessages(rundir, ID).of("read"), "tap--more")
+    aside.mkdir(parents=True)
+    (aside / "begins").write_text("whole")
+    with pytest.raises(UnavailableError, match="the fragments do not pause any more"):
+        mine.record(compiled)
+    assert aside.exists()
+    mine.pause(compiled)
+    pause = HandoverPauseFile(rundir.path).read()
+    assert pause is not None
+    assert (pause.touched, pause.has_history) == (("read",), True)
+    assert mine.record(compiled).state.version == 2
+    assert (Path(rundir.channel("tap--more")) / "begins").read_text() == "whole"
+    assert not aside.exists()
+    assert (file.read(), HandoverPauseFile(rundir.path).read()) == (None, None)
+    assert rundir.versions.version(2).history_ms == 5
+
+
+def test_former_messages_that_nobody_waits_for_are_not_wanted_any_more(
+    rundir: RunDirectory, tmp_path: Path
+) -> None:
+    mine, file = stored(tmp_path), WantedHistoryFile(rundir.path)
+    mine.want_history(with_history(mine, rundir))
+    mine.forget_history(ID)
+    assert file.read() is None
+    assert not rundir.versions.has_proposal(ID)
+    mine.want_history(with_history(mine, rundir))
+    rundir.preparation.note(NEXT, {})
+    with pytest.raises(UnavailableError, match="another application master has this application"):
+        mine.forget_history(ID)
+    stored(tmp_path, NEXT).begin()
+    assert file.read() is None
+
+
 def test_going_back_takes_the_code_that_was_kept(rundir: RunDirectory, tmp_path: Path) -> None:
     mine = stored(tmp_path)
     rundir.versions.propose(ID, version("id > 2"), b"code 2")
@@ -184,7 +242,8 @@ def test_a_trial_that_nobody_can_decide_ends_when_an_application_master_begins(
 def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, tmp_path: Path) -> None:
     mine = stored(tmp_path)
     rundir.versions.propose(ID, with_one_more(2), b"code 2")
-    change = mine.proposed(ID)
+    change, history = mine.proposed(ID)
+    assert history is None
     assert (change.starts, change.leaves) == (("more",), ())
     state_read = mine.record(CompiledChange(ID, "update", 1, change, VersionStatus()))
     assert [(v.fragment, v.producers) for v in state_read.vertices] == [("read", ()), ("more", ("read",))]
@@ -196,10 +255,10 @@ def test_the_files_say_which_fragments_run_hold_and_leave(rundir: RunDirectory, 
     rundir.versions.note_leaving(2, "more", None)
     assert [v.fragment for v in mine.read_state().vertices] == ["read"]
     rundir.versions.propose(ID, with_one_more(3), b"code 3")
-    mine.record(CompiledChange(ID, "update", 1, mine.proposed(ID), VersionStatus()))
+    mine.record(CompiledChange(ID, "update", 1, mine.proposed(ID)[0], VersionStatus()))
     mine.record_outcome(RecordOutcome(mine.read_state().change or change, Outcome.DONE))
     rundir.versions.propose(ID, msgspec.structs.replace(version("id > 1"), number=4), b"code 4")
-    leaves = mine.proposed(ID)
+    leaves, _ = mine.proposed(ID)
     state_read = mine.record(CompiledChange(ID, "update", 3, leaves, VersionStatus()))
     assert (leaves.leaves, state_read.leaving) == (("more",), {}), "the application may return to it"
     assert [v.fragment for v in state_read.vertices] == ["read", "more"]

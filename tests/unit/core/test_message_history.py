@@ -151,11 +151,24 @@ def test_progress_is_shown_in_words() -> None:
     st.lists(st.integers(0, 1_000_000), max_size=40),
 )
 def test_reading_takes_at_most_its_share_of_the_time(share: float, target: int, spans: list[int]) -> None:
-    pace = HistoryPace(share, target)
+    pace, quickest = HistoryPace(share, target), 1_000_000
     for span in spans:
         before = pace.fraction
         pause = pace.record(span)
         assert span <= share * (span + pause + 1) + 1e-6 * span
-        if span > target:
+        quickest = min(span, quickest)
+        if span > max(target, 2 * quickest):
             assert pace.fraction < before or before <= 1 / 4096
+        else:
+            assert pace.fraction >= before
         pace.check()
+
+
+def test_parts_grow_though_each_takes_longer_than_wanted_to_begin() -> None:
+    """Else a busy machine would read less in each part, and never catch up."""
+    pace, messages = HistoryPace(0.5, 1_000), 0.0
+    for _ in range(20):
+        messages += pace.fraction
+        pace.record(7_000 + int(3_000 * pace.fraction))
+    assert pace.fraction == 1.0
+    assert messages > 10

@@ -79,8 +79,8 @@ TimeoutOption: TypeAlias = Annotated[
 ]
 
 
-class ChangeTarget(Protocol):
-    """An application that runs, and a version to which it is to change."""
+class ChangingApplication(Protocol):
+    """An application that runs."""
 
     @property
     def app_id(self) -> str:
@@ -89,30 +89,29 @@ class ChangeTarget(Protocol):
     def state(self) -> ChangeState:
         """The state of the change; raises UnavailableError when the application does not answer."""
 
-    def change(self) -> int:
-        """Change it; returns the number of the version once that is in force. Raises the refusal, if there is
-        one."""
-
     def give_up(self, number: int) -> None:
-        """Roll back a version on trial; raises UserError when that is not on trial."""
+        """Cancel the change to a version that is on trial, or whose former messages are being read.
+
+        Raises UserError when it is neither.
+        """
 
     def wait_ended(self, number: int, wait_s: float) -> ChangeState:
         """The state when the trial of a version has ended, or after so many seconds."""
 
 
-@dataclass(frozen=True)
-class EmbeddedChange:
-    """A change of the application that runs here in `rundir`, to `version`, whose graph `code` makes.
+class ChangeTarget(ChangingApplication, Protocol):
+    """An application that runs, and a version to which it is to change."""
 
-    `against` is the version that it was compared with.
-    """
+    def change(self) -> int:
+        """Change it; returns the number of the version once that is in force, or former messages are being
+        read for it. Raises the refusal, if there is one."""
+
+
+@dataclass(frozen=True)
+class EmbeddedApplication:
+    """The application that runs here in `rundir`; see `ChangingApplication`."""
 
     rundir: RunDirectory
-    version: GraphVersion
-    code: Callable[[], bytes]
-    against: int
-    how: Made
-    options: ChangeOptions = NO_OPTIONS
 
     @property
     def app_id(self) -> str:
@@ -120,25 +119,19 @@ class EmbeddedChange:
         return self.rundir.app_id
 
     def state(self) -> ChangeState:
-        """See `ChangeTarget`."""
+        """See `ChangingApplication`."""
         from drivetrain.runtime.control_requests import asked_state
 
         return asked_state(self.rundir)
 
-    def change(self) -> int:
-        """See `ChangeTarget`."""
-        from drivetrain.runtime.control_requests import ask_change
-
-        return ask_change(self.rundir, self.version, self.code(), self.against, self.how, self.options)
-
     def give_up(self, number: int) -> None:
-        """See `ChangeTarget`."""
+        """See `ChangingApplication`."""
         from drivetrain.runtime.control_requests import ask_to_give_up
 
         ask_to_give_up(self.rundir, number)
 
     def wait_ended(self, number: int, wait_s: float) -> ChangeState:
-        """See `ChangeTarget`."""
+        """See `ChangingApplication`."""
         from drivetrain.runtime.control_requests import wait_ended
 
         try:
@@ -154,6 +147,26 @@ class EmbeddedChange:
                 got=f"version {None if in_force is None else in_force.number} is in force",
                 remedy="run it with the same file: it continues there",
             ) from None
+
+
+@dataclass(frozen=True)
+class EmbeddedChange(EmbeddedApplication):
+    """A change of the application that runs here, to `version`, whose graph `code` makes.
+
+    `against` is the version that it was compared with.
+    """
+
+    version: GraphVersion
+    code: Callable[[], bytes]
+    against: int
+    how: Made
+    options: ChangeOptions = NO_OPTIONS
+
+    def change(self) -> int:
+        """See `ChangeTarget`."""
+        from drivetrain.runtime.control_requests import ask_change
+
+        return ask_change(self.rundir, self.version, self.code(), self.against, self.how, self.options)
 
 
 @dataclass(frozen=True)
@@ -242,18 +255,6 @@ def require_cancelled(app_id: str, state: ChangeState) -> None:
             where=app_id,
             got=f"it is {state.stage}",
             remedy="drivetrain versions shows how it ends; the run shows why if it cannot go back",
-        )
-
-
-def refuse_in_cluster(options: ChangeOptions) -> None:
-    """Raise UserError for a change with former messages of an application of a cluster."""
-    if options.history_ms is not None:
-        raise UserError(
-            "in a cluster new fragments begin with the next message",
-            where="--history",
-            expected="an application that drivetrain run runs here",
-            remedy="leave --history out; or submit the application again with --replay-from, which takes "
-            "every fragment back to that time",
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drivetrain.cli.changes.comparison import Comparison, compared_in_a_cluster, require_known
+from drivetrain.cli.changes.comparison import Comparison, compared_versions, require_known
 from drivetrain.cli.cluster_access import connected_by
 from drivetrain.code.application_file import load_same
 from drivetrain.config import Config
@@ -34,32 +34,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ClusterChange:
-    """A change of the application `app_id` of a cluster; `begin` has it begin. See `changing.ChangeTarget`.
-
-    `number` is the version to go back to, 0 of an update.
-    """
+class ClusterApplication:
+    """The application `app_id` of a cluster; see `changing.ChangingApplication`."""
 
     client: BlockingClient
     app_id: str
-    begin: Callable[[], ChangeState]
-    number: int = 0
 
     def state(self) -> ChangeState:
         """The state of the change."""
         return self.client.change_state(self.app_id)
 
-    def change(self) -> int:
-        """Change it; returns the number of the version once that is in force."""
-        return self.begin().number
-
     def give_up(self, number: int) -> None:
-        """Roll back a version on trial."""
+        """Cancel the change to a version."""
         self.client.give_up_change(self.app_id, number)
 
     def wait_ended(self, number: int, wait_s: float) -> ChangeState:
         """The state when the trial of a version has ended, or after so many seconds."""
         return self.client.wait_change(self.app_id, number, f"{int(wait_s * 1000)} ms")
+
+
+@dataclass(frozen=True)
+class ClusterChange(ClusterApplication):
+    """A change of an application of a cluster; `begin` has it begin. See `changing.ChangeTarget`.
+
+    `number` is the version to go back to, 0 of an update.
+    """
+
+    begin: Callable[[], ChangeState]
+    number: int = 0
+
+    def change(self) -> int:
+        """Change it; returns the number of the version."""
+        return self.begin().number
 
 
 def updated_in_cluster(
@@ -166,4 +172,4 @@ def _compared(
     app_id: str, history: GraphHistory, new: GraphVersion, options: ChangeOptions = NO_OPTIONS
 ) -> Comparison:
     has_checkpoints = history.has_checkpoints
-    return compared_in_a_cluster(app_id, history.record, new, options, has_checkpoints=has_checkpoints)
+    return compared_versions(app_id, history.record, new, options, has_checkpoints=has_checkpoints)

@@ -139,15 +139,11 @@ def compared_with(
 
     Raises UserError when the options name a state that there is not.
     """
-    require_states(in_force, options.drops)
-    require_histories(in_force, new, options)
     has_checkpoints = CheckpointFiles(rundir.home).are_periodic
-    found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
-    compared = _compared(rundir.app_id, in_force, new, found)
-    return dataclasses.replace(compared, history_ms=options.history_ms)
+    return compared_versions(rundir.app_id, in_force, new, options, has_checkpoints=has_checkpoints)
 
 
-def compared_in_a_cluster(
+def compared_versions(
     app_id: str,
     in_force: GraphVersion,
     new: GraphVersion,
@@ -155,10 +151,12 @@ def compared_in_a_cluster(
     *,
     has_checkpoints: bool,
 ) -> Comparison:
-    """Compare a graph with the version in force of a cluster's application; raises like `compared_with`."""
+    """Compare a graph with the version in force of the application `app_id`; raises like `compared_with`."""
     require_states(in_force, options.drops)
+    require_histories(in_force, new, options)
     found = difference(in_force, new, has_checkpoints=has_checkpoints, options=options)
-    return _compared(app_id, in_force, new, found)
+    compared = _compared(app_id, in_force, new, found)
+    return dataclasses.replace(compared, history_ms=options.history_ms)
 
 
 def _compared(app_id: str, in_force: GraphVersion, new: GraphVersion, found: Difference) -> Comparison:

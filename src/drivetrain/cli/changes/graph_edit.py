@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from drivetrain.api.graph_edits import attached, removed, replaced
-from drivetrain.cli.changes.changing import ChangeCommandOptions, EmbeddedChange, perform, refuse_in_cluster
+from drivetrain.cli.changes.changing import ChangeCommandOptions, EmbeddedChange, perform
 from drivetrain.cli.changes.cluster_versions import edited_in_cluster
 from drivetrain.cli.changes.comparison import compared_with, in_force_of
 from drivetrain.cli.cluster_access import connected_by
@@ -53,7 +53,6 @@ def perform_edit(
 ) -> None:
     """Change the graph in force of an application; raises typer.Exit with the command's exit code."""
     if in_cluster:
-        refuse_in_cluster(manner.options)
         with connected_by(config) as client:
             perform(*edited_in_cluster(client, app, _sent(edit), manner.options), manner)
         return

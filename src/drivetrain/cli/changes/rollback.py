@@ -22,13 +22,14 @@ from drivetrain.cli.changes.changing import (
     DiscardOption,
     DropStateOption,
     DryRunOption,
+    EmbeddedApplication,
     EmbeddedChange,
     EvenIfReadOption,
     TimeoutOption,
     YesOption,
     perform,
 )
-from drivetrain.cli.changes.cluster_versions import rolled_back_in_cluster
+from drivetrain.cli.changes.cluster_versions import ClusterApplication, rolled_back_in_cluster
 from drivetrain.cli.changes.comparison import compared_with, in_force_of, require_known
 from drivetrain.cli.changes.history_cancellation import cancelled_history
 from drivetrain.cli.cluster_access import (
@@ -77,11 +78,14 @@ def rollback_command(
     manner = ChangeCommandOptions(yes, dry_run, timeout, as_json, options)
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
+            running = ClusterApplication(client, client.application(app).app_id)
+            if version is None and cancelled_history(running, manner):
+                return
             changeable, compared, follows = rolled_back_in_cluster(client, app, version, options)
             perform(changeable, compared, manner, gives_up=changeable.number == follows)
         return
     rundir, old = in_force_of(app, config)
-    if version is None and cancelled_history(rundir, manner):
+    if version is None and cancelled_history(EmbeddedApplication(rundir), manner):
         return
     versions, number = rundir.versions, version or old.follows
     require_known(number, versions.numbers(), rundir.app_id)

@@ -34,7 +34,6 @@ from drivetrain.cli.changes.changing import (
     TimeoutOption,
     YesOption,
     perform,
-    refuse_in_cluster,
 )
 from drivetrain.cli.changes.cluster_versions import updated_in_cluster
 from drivetrain.cli.changes.comparison import Comparison, compared_with, in_force_of, next_application
@@ -112,7 +111,6 @@ def update_command(
     if not is_of_cluster(config, state_dir):
         perform(*_here(app, file, given, config, options), manner)
         return
-    refuse_in_cluster(options)
     with connected_by(config) as client:
         changeable, compared = updated_in_cluster(client, app, file, given, config, options)
         perform(changeable, compared, manner)

@@ -24,8 +24,10 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.changes import version_difference
-from drivetrain.cli.changes.cluster_versions import known_in_cluster
+from drivetrain.cli.changes.changing import EmbeddedApplication
+from drivetrain.cli.changes.cluster_versions import ClusterApplication, known_in_cluster
 from drivetrain.cli.changes.comparison import changed_in_short, in_force_of
+from drivetrain.cli.changes.history_cancellation import coming_of
 from drivetrain.cli.cluster_access import (
     AppArgument,
     ConsoleOption,
@@ -79,11 +81,12 @@ def versions_command(
     if is_of_cluster(config, state_dir):
         with connected_by(config) as client:
             known, scalings = known_in_cluster(client, app)
+            coming = coming_of(ClusterApplication(client, app))
     else:
         rundir, in_force = in_force_of(app, config)
         known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))
         known = [_with_clock(rundir, one) for one in known]
-        coming = _coming(rundir)
+        coming = coming_of(EmbeddedApplication(rundir)) if _runs(rundir) else None
         scalings = Scalings(rundir.path).all()
     if between is not None:
         _show_between(known, between, app, picture, as_json=as_json)
@@ -172,19 +175,6 @@ def _with_clock(rundir: RunDirectory, one: VersionSummary) -> VersionSummary:
         return dataclasses.replace(one, handing_over=asked_state(rundir).handing_over)
     except UnavailableError:
         return one  # it does not run
-
-
-def _coming(rundir: RunDirectory) -> ChangeState | None:
-    """The change that has not begun, because messages from before it are being read; None without one."""
-    from drivetrain.runtime.control_requests import asked_state
-
-    if not _runs(rundir):
-        return None
-    try:
-        state = asked_state(rundir)
-    except UnavailableError:
-        return None
-    return state if state.is_reading_history else None
 
 
 def _runs(rundir: RunDirectory) -> bool:

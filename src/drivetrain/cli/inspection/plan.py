@@ -25,7 +25,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changes.changing import DropStateOption, HistoryOption, refuse_in_cluster
+from drivetrain.cli.changes.changing import DropStateOption, HistoryOption
 from drivetrain.cli.changes.cluster_versions import application_in_cluster, compared_in_cluster
 from drivetrain.cli.changes.comparison import (
     Comparison,
@@ -110,7 +110,6 @@ def plan_command(
         plan = _plan_of(application, config, check=check)
         compared = None
         if against is not None and in_cluster:
-            refuse_in_cluster(options)
             compared = compared_in_cluster(against, plan, config, options)
         elif against is not None:
             compared = compare(plan, against, config, given, options)

@@ -25,6 +25,7 @@ from drivetrain.core.change.change_options import NO_OPTIONS, ChangeOptions
 from drivetrain.core.change.change_state import ChangeState, require_done
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.handover import time_given
+from drivetrain.core.change.message_history import history_given
 from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState, require_scaled
 from drivetrain.runtime.running_config import ChangedValue
 
@@ -62,6 +63,7 @@ class BlockingVersionsClient(ABC):
         even_if_read: bool = False,
         drop_state: Iterable[str] = (),
         at: str | int | datetime = "now",
+        history: str | int | datetime | None = None,
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Change an application to the graph in `file` while it runs; returns the version once its trial is
@@ -70,7 +72,8 @@ class BlockingVersionsClient(ABC):
         `sets` are added to the settings of the application. With `discard`, removed fragments do not process
         the rest of their input; with `even_if_read`, it may change what other applications read. The
         processors in `drop_state` may begin with an empty state, if theirs does not fit. With `at`, an event
-        time or "next-window", the new version gets the messages from then on. Raises the refusal,
+        time or "next-window", the new version gets the messages from then on. With `history`, a moment, new
+        fragments also get the messages from then on that were before the change. Raises the refusal,
         ChangeUnderwayError, RolledBackError when the new version has failed, and UnavailableError when its
         trial has not ended `timeout` after it came into force; the trial then continues.
         """
@@ -78,7 +81,7 @@ class BlockingVersionsClient(ABC):
         known = {**spec.config, **spec.settings, **(sets or {})}
         submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
         drops = tuple(drop_state)
-        options = ChangeOptions(discards=discard, even_if_read=even_if_read, drops=drops, at=time_given(at))
+        options = ChangeOptions(discard, even_if_read, drops, time_given(at), history_given(history))
         return self._ended(app, self.begin_update(app, submission, 0, options), timeout)
 
     def roll_back(
@@ -104,11 +107,13 @@ class BlockingVersionsClient(ABC):
         to: str,
         directory: Path | None = None,
         at: str | int | datetime = "now",
+        history: str | int | datetime | None = None,
         timeout: str = DEFAULT_TIMEOUT,
     ) -> int:
         """Add what the function `attach` in `file` makes after processor `to`; returns and raises as
         `update`."""
-        edit, options = attach_edit(file, to, directory=directory), ChangeOptions(at=time_given(at))
+        edit = attach_edit(file, to, directory=directory)
+        options = ChangeOptions(at=time_given(at), history_ms=history_given(history))
         return self._ended(app, self.begin_edit(app, edit, 0, options), timeout)
 
     def replace(

@@ -1,8 +1,8 @@
-"""The part of one attempt in a change that takes effect at an event time.
+"""The part of one attempt in a change for which fragments pause, as one that takes effect at an event time.
 
-Problem: such a change may be recorded only while the fragments that it changes stand between two batches;
-from then on each of them runs both versions, until its own clock is at that time. Attempts, executors and the
-application master may die between any two steps.
+Problem: such a change may be recorded only while the fragments that it changes stand between two batches. At
+an event time each of them then runs both versions, until its own clock is at that time. Attempts, executors
+and the application master may die between any two steps.
 
 Design: a file pauses the fragments (`runtime.handover_pause`). An attempt that reads it holds its query, and
 reports that it stands once all batches that have begun are committed. It reads the file again until the
@@ -21,7 +21,7 @@ Invariants:
 1. While its fragment is paused, and once it stands, an attempt begins no batch.
 2. A query is released only after the attempt has taken up the version in force, as read after the pause.
 
-Called by `running_versions`, for the attempt's thread.
+Called by `attempt_versions`, for the attempt's thread.
 """
 
 from __future__ import annotations
@@ -46,17 +46,24 @@ from drivetrain.spark.run.fragment_versions import has_new_messages, note_alone
 from drivetrain.spark.run.handover_times import newest_ms
 
 if TYPE_CHECKING:
+    from drivetrain.cluster.executor.attempt_history import AttemptHistory
     from drivetrain.core.change.graph_version import GraphVersion
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
 class AttemptHandover:
-    """The pauses and the handover of the fragment of `driver`, in an executor that has loaded `versions`."""
+    """The pauses and the handover of the fragment of `driver`, in an executor that has loaded `versions`.
 
-    def __init__(self, versions: ApplicationVersions, driver: FragmentDriver) -> None:
+    `history` reads former messages for a change.
+    """
+
+    def __init__(
+        self, versions: ApplicationVersions, driver: FragmentDriver, history: AttemptHistory
+    ) -> None:
         self._versions: Final = versions
         self._driver: Final = driver
+        self._history: Final = history
         self._file: Final = HandoverPauseFile(versions.rundir.path)
         self._stages: Final = HandoverStages()
         self._entered: Handover | None = None  # the handover of the version that was read
@@ -124,7 +131,7 @@ class AttemptHandover:
         if not self._may_stand or self.stands is not None or not query.turn.acquire(blocking=False):
             return
         try:
-            if query.is_committed():
+            if query.is_committed() and self._history.has_read(pause, query):
                 self.newest_ms = newest_ms(
                     self._versions.rundir,
                     {driver.fragment: driver},

@@ -10,7 +10,7 @@ Invariants:
 
 1. A query that was drained for a scaling is followed by another one, whatever happens to the file.
 
-Called by `running_versions`, in the attempt's thread.
+Called by `attempt_versions`, in the attempt's thread.
 """
 
 from __future__ import annotations

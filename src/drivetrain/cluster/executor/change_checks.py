@@ -59,7 +59,7 @@ def _checked_version(
     record, code = stored.proposal(message.id)
     graph = graph_from_code(code, "a proposed version")
     asked = RequestedChange(record, graph, code, message.made_how, message.against, message.options)
-    made = running.check(asked, drivers, has_starts=message.has_starts)
+    made = running.check(message.id, asked, drivers, has_starts=message.has_starts)
     # With what the application master records, and the subscriptions of other applications.
     stored.propose(message.id, made.loaded.record, made.code or code)
     plan = made.loaded.plan

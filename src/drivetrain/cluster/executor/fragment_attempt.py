@@ -28,9 +28,10 @@ from collections.abc import Callable
 
 from drivetrain.actor import Message
 from drivetrain.cluster.executor.attempt_progress import progress_of
+from drivetrain.cluster.executor.attempt_versions import AttemptVersions
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable, java_is_lost
 from drivetrain.cluster.executor.leaving_attempt import LeavingAttempt
-from drivetrain.cluster.executor.running_versions import AttemptVersions, RunningVersions
+from drivetrain.cluster.executor.running_versions import RunningVersions
 from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, SparkWork
 from drivetrain.cluster.messages.changing import VersionReport
 from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
@@ -366,6 +367,8 @@ class Attempt:
     def _stop(self, lock: FragmentLock, *, has_finished: bool) -> None:
         if self._repairs is not None and not has_finished:
             self._repairs.close()
+        if self._versions is not None:
+            self._versions.close()
         if self._driver is not None and not self._has_left:
             if not has_finished:
                 self._driver.stop()  # if this raises, the query may still run: keep the lock

@@ -59,7 +59,7 @@ from drivetrain.spark.run import preparing
 from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.host import SPARK, Host
-from drivetrain.spark.run.recovery import RecoveryThread, SteppedRecovery
+from drivetrain.spark.run.recovery import RecoveryThread, SteppedRecovery, SteppedWork, SteppingThread
 from drivetrain.spark.run.results import is_source, outputs
 from drivetrain.spark.run.subscribing import awaited
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
@@ -100,6 +100,8 @@ class SparkWork:
         self.config = config
         self.begin_recovery = begin_recovery
         """For the drivers of this executor's attempts."""
+        self.begin_reading: Callable[[str, Steps[None]], SteppedWork] = SteppingThread
+        """Begins to read former messages for a fragment, by default in a thread."""
         self.compiling = threading.Lock()
         """Held while a fragment is compiled, as fragments share objects that compiling creates."""
         self.flow = FlowBook(config, epoch=launch.epoch)
@@ -260,7 +262,7 @@ class SparkWork:
             execution.checkpoints.send, execution.checkpoints.answer = self.checkpoint_ways
         if execution.record is not None:
             execution.versions = ApplicationVersions(execution, execution.record)
-            self.versions = RunningVersions(execution, self.compiling)
+            self.versions = RunningVersions(execution, self.compiling, self.begin_reading)
 
     def take_command(self, fragment: str, input: str, command: Command) -> None:
         """Handle a checkpoint command for a fragment; ignored if it is not here. From any thread."""

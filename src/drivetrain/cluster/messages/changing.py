@@ -65,8 +65,9 @@ class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
 
     `against` is the version that the user has compared it with (0: whichever is in force). With `edit`, the
     new version is the one in force with that edit, for which `code` has the function, if it needs one.
-    Answered with `ChangeStatus` when every changed fragment has taken the version up, or the change was
-    refused. With `only_makes` nothing changes: the answer has the record that the version would have.
+    Answered with `ChangeStatus` when every changed fragment has taken the version up, when reading former
+    messages for it has begun, or when the change was refused. With `only_makes` nothing changes: the answer
+    has the record that the version would have.
     """
 
     against: Count
@@ -91,7 +92,10 @@ class ScaleFragment(Message, frozen=True, tag="cluster.scale-fragment"):
 
 
 class GiveUpChange(Message, frozen=True, tag="cluster.give-up-change"):
-    """Go back from version `number`, which is on trial; asked; answered with `ChangeStatus`."""
+    """Go back from version `number`, which is on trial, or stop reading former messages for it; asked.
+
+    Answered with `ChangeStatus`.
+    """
 
     number: Count
 
@@ -242,6 +246,23 @@ class LeavePermitted(Message, frozen=True, tag="cluster.may-leave"):
     attempt: Count
 
 
+class HistoryReading(msgspec.Struct, frozen=True, array_like=True):
+    """How far an attempt has read the former messages that proposal `id` waits for.
+
+    `rows` messages were written, `at_ms` is the largest timestamp among them, and `until_ms` that of the
+    fragment. `is_near`: the fragment has to stand, so that the rest can be read. `failed` is why they cannot
+    be read, and `lost` are notices about messages that were left out.
+    """
+
+    id: ChangeId
+    rows: Count = 0
+    at_ms: TimeMs | None = None
+    until_ms: TimeMs | None = None
+    is_near: bool = False
+    failed: ErrorView | None = None
+    lost: tuple[str, ...] = ()
+
+
 class VersionReport(msgspec.Struct, frozen=True, array_like=True):
     """A report: the version that an attempt has seen in the state directory, and its actions since.
 
@@ -256,7 +277,7 @@ class VersionReport(msgspec.Struct, frozen=True, array_like=True):
     clock has reached the time; `before` is the version that the fragment runs, too (0: none), and `clock_ms`
     its clock. `stands` is the proposal for which it stands between two batches, and `newest_ms` the latest
     time that a message may have had that it processed until then. `scaling` is the state of the wanted
-    scaling of the fragment.
+    scaling of the fragment, `history` how far it has read the former messages that a change waits for.
     """
 
     fragment: str
@@ -274,6 +295,7 @@ class VersionReport(msgspec.Struct, frozen=True, array_like=True):
     newest_ms: TimeMs | None = None
     scaling: ScalingState | None = None
     has_waited: bool = False
+    history: HistoryReading | None = None
 
 
 class VersionReports(Message, frozen=True, tag="cluster.versions-seen"):

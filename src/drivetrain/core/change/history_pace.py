@@ -4,8 +4,10 @@ Problem: a month of messages could keep every core busy for an hour, while the a
 messages that arrive. And the time that a part of them takes is unknown until it has been read.
 
 Design: they are read in parts, one after the other. After each part the reader pauses, so that reading takes
-at most a share of the time (`run.history-share`). A part is a fraction of the largest batch: it grows while
-parts take less than half of the wanted time of a batch, and shrinks when one takes longer.
+at most a share of the time (`run.history-share`). A part is a fraction of the largest batch: it grows until
+parts take about the wanted time of a batch, and shrinks when one takes longer. Every part also takes time
+that does not depend on its size, at most as long as the quickest one. A part may always take twice that:
+smaller ones would take as long, and reading might never catch up with the messages that arrive.
 
 Invariants:
 
@@ -34,15 +36,19 @@ class HistoryPace:
     def __init__(self, share: float, target_ms: int) -> None:
         self._share = share
         self._target_ms = target_ms
+        self._quickest_ms: int | None = None
         self.fraction = _FIRST
         """How much of the largest batch the next part may take."""
 
     def record(self, duration_ms: int) -> int:
         """A part took so long; returns the pause after it, in ms."""
-        if duration_ms > self._target_ms:
+        quickest_ms = duration_ms if self._quickest_ms is None else min(duration_ms, self._quickest_ms)
+        self._quickest_ms = quickest_ms
+        wanted_ms = max(self._target_ms, 2 * quickest_ms)
+        if duration_ms > wanted_ms:
             self.fraction = max(_LEAST, self.fraction / 2)
-        elif duration_ms < self._target_ms / 2:
-            self.fraction = min(1.0, self.fraction * 2)
+        else:
+            self.fraction = min(1.0, self.fraction * min(2.0, wanted_ms / max(1, duration_ms)))
         self.check()
         return int(duration_ms * (1 - self._share) / self._share)
 

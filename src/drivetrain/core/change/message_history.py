@@ -20,7 +20,8 @@ Invariants:
 
 1. If nothing is refused, every new processor that reads a running fragment gets the messages from FROM on.
 
-Called by `difference`, by everything that compares versions, and by `spark.run.message_histories`.
+Called by `difference`, by everything that compares versions, by `spark.run.history_readers`, and by
+application masters.
 """
 
 from __future__ import annotations
@@ -83,6 +84,15 @@ def histories(old: GraphVersion, new: GraphVersion) -> dict[str, str]:
             if producer in old.fragments:
                 read = new.producers(fragment)[producer]
                 found[channel] = max((id for id in read if channel.startswith(f"{id}--")), key=len)
+    return found
+
+
+def written_again(old: GraphVersion, new: GraphVersion) -> dict[str, tuple[str, ...]]:
+    """The channels to new fragments that each running fragment writes, by running fragment."""
+    found: dict[str, tuple[str, ...]] = {}
+    for channel, processor in histories(old, new).items():
+        fragment = str(new.fragment_of(processor))
+        found[fragment] = (*found.get(fragment, ()), channel)
     return found
 
 

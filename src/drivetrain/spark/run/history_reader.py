@@ -25,7 +25,7 @@ Invariants:
    order.
 3. `done_at` is a committed batch at which the fragment was held.
 
-Called by `message_histories`; its steps are taken in a thread of their own.
+Called by `history_readers`; its steps are taken in a thread of their own.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.core.channel.channel_log import NO_BATCH
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.crash_points import CrashPoint, maybe_crash
-from drivetrain.durable import publish_directory
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.beginning import ChannelBeginning, former_producer
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.former_messages import channel_aside
 from drivetrain.runtime.state.linked_copy import link_file
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.fragment_clock import FragmentClock
@@ -121,7 +121,7 @@ class HistoryReader:
         self._clock_ms = NO_CLOCK_MS
         producer = former_producer(fragment.id)
         self._stores = {
-            c.id: ChannelStore(str(aside / "channels" / c.id), fragment=producer) for c in channels
+            c.id: ChannelStore(str(channel_aside(aside, c.id)), fragment=producer) for c in channels
         }
         self._letters = ChannelStore(str(aside / "letters"))
         self._parts = 0
@@ -134,7 +134,11 @@ class HistoryReader:
         try:
             yield from self._read_all()
         finally:
-            self._compiled.release()
+            self.release()
+
+    def release(self) -> None:
+        """Release what was compiled, if the steps are never taken."""
+        self._compiled.release()
 
     def _read_all(self) -> Steps[None]:
         at: list[str | None] | None = None
@@ -276,25 +280,20 @@ class HistoryReader:
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def publish(self, clock_ms: int | None) -> None:
-        """Move the channels to their places; the fragment is held at `done_at`, where its clock is
-        `clock_ms`."""
+    def complete(self, clock_ms: int | None) -> None:
+        """End the former messages of each channel, so that it can be put in its place.
+
+        The fragment is held at `done_at`, where its clock is `clock_ms`.
+        """
         assert self.done_at is not None, "a history that is not read"
-        for id, former in self._stores.items():
-            place = Path(self._context.rundir.channel(id))
-            store = ChannelStore(former.uri, fragment=self.fragment)
+        for former in self._stores.values():
             last = former.last()
             known_ms = NO_CLOCK_MS if last is None else last.clock_ms
             clock = max(known_ms, NO_CLOCK_MS if clock_ms is None else clock_ms)
-            beginning = ChannelBeginning(former.uri)
             Path(former.uri).mkdir(parents=True, exist_ok=True)
-            beginning.begin_with_former(self.done_at, former.length(), self._from_ms - 1)
+            ChannelBeginning(former.uri).begin_with_former(self.done_at, former.length(), self._from_ms - 1)
             if self.done_at != NO_BATCH:
-                store.append(self.done_at, [], clock)
-            shutil.rmtree(place, ignore_errors=True)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            publish_directory(Path(former.uri), place)
-            maybe_crash(CrashPoint.HISTORY_PLACED)
+                ChannelStore(former.uri, fragment=self.fragment).append(self.done_at, [], clock)
 
 
 def _now_ms() -> int:

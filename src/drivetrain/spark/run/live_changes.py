@@ -43,7 +43,8 @@ from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import Proposal, RequestedChange, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import why_it_failed
 from drivetrain.spark.run.handovers import Handovers
-from drivetrain.spark.run.message_histories import HistoryError, MessageHistories
+from drivetrain.spark.run.history_readers import HistoryError
+from drivetrain.spark.run.message_histories import MessageHistories
 from drivetrain.spark.run.recovery import SteppingThread
 from drivetrain.spark.run.scaling import Scaling
 from drivetrain.spark.run.starting_fragments import started
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_changes import FragmentChanges
     from drivetrain.spark.run.fragment_driver import FragmentDriver
     from drivetrain.spark.run.recovery import SteppedWork
-
 
 _LOOK_S: Final = 0.1  # how often a thread that waits for the loop checks whether the run has ended
 

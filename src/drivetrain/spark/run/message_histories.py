@@ -22,13 +22,11 @@ Invariants:
 2. A fragment is held only once all readers are near.
 3. No separate copies of channels remain after a change has begun, or was given up.
 
-Called by `live_changes`.
+Called by `live_changes`. `history_readers` makes the readers.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -36,37 +34,23 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.config.catalog import run as run_keys
-from drivetrain.core.change.history_pace import HistoryPace
-from drivetrain.core.change.message_history import HistoryState, histories, read_again
-from drivetrain.core.figures import show_counted
-from drivetrain.core.replay.replay import Replay, replay_of_way
-from drivetrain.errors import DrivetrainError, UserError
-from drivetrain.runtime.leftovers import FORMER
+from drivetrain.core.change.message_history import HistoryState, read_again
+from drivetrain.runtime.former_messages import FormerMessages
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
-from drivetrain.spark.run.history_reader import HistoryReader
+from drivetrain.spark.run.history_readers import HistoryError, failed_notices, failure_of, with_history
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from drivetrain.api.graphs.graph import Graph
-    from drivetrain.core.plan.plan import PlannedChannel
     from drivetrain.spark.repair.steps import Steps
-    from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.change_proposal import Proposal
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+    from drivetrain.spark.run.history_reader import HistoryReader
     from drivetrain.spark.run.recovery import SteppedWork
 
 
 _NOTICE_S: Final = 60.0
 """How often a notice shows the progress."""
-
-
-class HistoryError(UserError):
-    """The messages from before a change cannot be read; nothing has changed."""
-
-    code = "history-failed"
 
 
 class MessageHistories:
@@ -85,6 +69,7 @@ class MessageHistories:
         self._versions: Final[ApplicationVersions] = execution.versions
         self._execution: Final = execution
         self._drivers: Final = drivers
+        self._former: Final = FormerMessages(execution.rundir)
         self._begin: Final = begin
         self._readers: tuple[HistoryReader, ...] = ()
         self._stepping: list[SteppedWork] = []
@@ -124,17 +109,8 @@ class MessageHistories:
         self._state, self._given_up = None, None
         if from_ms is None:
             return proposal
-        loaded, before = proposal.loaded, self._versions.in_force
-        shutil.rmtree(self._aside, ignore_errors=True)
-        channels: dict[str, list[PlannedChannel]] = {}
-        for channel in histories(before.record, loaded.record):
-            planned = loaded.plan.channel(channel)
-            channels.setdefault(planned.producer_fragment, []).append(planned)
-        readers = tuple(self._reader(loaded, id, made, from_ms) for id, made in channels.items())
-        record = msgspec.structs.replace(loaded.record, history_ms=from_ms, history_of=tuple(channels))
-        return dataclasses.replace(
-            proposal, loaded=dataclasses.replace(loaded, record=record), histories=readers
-        )
+        self._former.delete()
+        return with_history(proposal, from_ms, self._versions, self._execution.engine, self._former)
 
     def start(self, proposal: Proposal) -> None:
         """Begin to read the history of a proposal, if it has one."""
@@ -185,55 +161,13 @@ class MessageHistories:
 
     # -- parts -----------------------------------------------------------------------------------------
 
-    @property
-    def _aside(self) -> Path:
-        return self._execution.rundir.home / FORMER
-
-    def _reader(
-        self, loaded: LoadedVersion, id: str, channels: list[PlannedChannel], from_ms: int
-    ) -> HistoryReader:
-        plan, config = loaded.plan, loaded.context.config
-        fragment = next(f for f in plan.fragments if f.id == id)
-        sources = [source for source in fragment.inputs if source in plan.graph.nodes]
-        self._refuse_other_tables(plan.graph, fragment.processors)
-        replays = [replay_of_way(plan.graph, from_ms, sources, channel.producer) for channel in channels]
-        found = {source: time for replay in replays for source, time in replay.sources.items()}
-        replay = Replay(from_ms, found)
-        context = dataclasses.replace(loaded.context.apart(), replay=replay)
-        aside = self._aside / id
-        trunk, compiled = self._versions.compiled_aside(context, fragment, aside)
-        places = [place for time in found.values() for place in time.places]
-        return HistoryReader(
-            self._execution.engine,
-            context,
-            fragment,
-            trunk,
-            compiled,
-            channels,
-            from_ms,
-            aside,
-            HistoryPace(config[run_keys.HISTORY_SHARE], config[run_keys.BATCH_TARGET]),
-            is_ordered=len(places) == len(set(places)),
-        )
-
-    @staticmethod
-    def _refuse_other_tables(graph: Graph, processors: tuple[str, ...]) -> None:
-        for id in processors:
-            for table in graph.nodes[id].inputs:
-                if getattr(graph.nodes[table].operation, "refresh_ms", None) is not None:
-                    raise HistoryError(
-                        "a table that is read again from time to time may have had other rows before",
-                        where=f"{id} reads {table}",
-                        remedy="leave --history out, or attach where the fragment does not read it",
-                    )
-
     def _look(self, held: ExitStack) -> bool:
         """Whether all is read, and the fragments are held there; `held` releases them."""
         if self._given_up is not None:
             raise HistoryError("the change was cancelled", got=self._given_up)
         for stepping in self._stepping:
             if not stepping.is_alive():
-                raise self._failed(stepping)
+                raise failure_of(stepping)
         now_s, state = time.monotonic(), self.state
         if now_s - self._noticed_s > _NOTICE_S and state is not None:
             self._noticed_s = now_s
@@ -242,19 +176,6 @@ class MessageHistories:
             return False
         are_held = [self._hold(reader, held) for reader in self._readers]
         return all(are_held)
-
-    def _failed(self, stepping: SteppedWork) -> HistoryError:
-        try:
-            stepping.result()
-        except Exception as error:
-            known = error if isinstance(error, DrivetrainError) else None
-            raise HistoryError(
-                "messages from before the change cannot be read again",
-                where=None if known is None else known.where,
-                got=str(error),
-                remedy="nothing has changed; correct the cause, or update without --history",
-            ) from error
-        raise HistoryError("reading messages again has stopped", remedy="nothing has changed; try again")
 
     def _hold(self, reader: HistoryReader, held: ExitStack) -> bool:
         """Keep a fragment from beginning batches; returns whether it is held where its reader has ended."""
@@ -279,13 +200,9 @@ class MessageHistories:
 
     def _publish(self, proposal: Proposal) -> None:
         for reader in self._readers:
-            reader.publish(self._drivers[reader.fragment].query.clock_ms)
-            known = self._versions.in_force.record.processors
-            lost = {id: n for id, n in reader.dead.dead.items() if id not in known}
-            for id, count in lost.items():
-                self._versions.notices.append(
-                    f"{show_counted(count, 'former message')} failed in {id}, and were left out"
-                )
+            reader.complete(self._drivers[reader.fragment].query.clock_ms)
+            self._former.place(reader.fragment, (channel.id for channel in reader.channels))
+            self._versions.notices.extend(failed_notices(reader, self._versions.in_force.record.processors))
         state = self.state
         assert state is not None
         self._versions.notices.append(f"version {proposal.change.number}: {state.in_words}; that is all")
@@ -302,4 +219,4 @@ class MessageHistories:
         if state is not None:
             self._state = msgspec.structs.replace(state, is_over=True)
         self._readers, self._stepping = (), []
-        shutil.rmtree(self._aside, ignore_errors=True)
+        self._former.delete()

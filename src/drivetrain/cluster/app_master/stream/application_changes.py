@@ -42,14 +42,11 @@ import msgspec
 from drivetrain.actor import Message
 from drivetrain.cluster.app_master.app_master_messages import RunAction
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
-from drivetrain.cluster.app_master.stream.application_handover import ApplicationHandover
 from drivetrain.cluster.app_master.stream.application_scalings import ApplicationScalings
-from drivetrain.cluster.app_master.stream.attempt_reports import AttemptReports
+from drivetrain.cluster.app_master.stream.applied_versions import AppliedVersions
 from drivetrain.cluster.app_master.stream.change_answers import ChangeAnswers, ChangeRequester, cannot_begin
 from drivetrain.cluster.app_master.stream.change_compiler import ChangeCompiler
-from drivetrain.cluster.app_master.stream.change_requests import ChangeRequests
-from drivetrain.cluster.app_master.stream.leaving_fragments import LeavingFragments
-from drivetrain.cluster.app_master.stream.paused_change import PausedChange
+from drivetrain.cluster.app_master.stream.change_requests import ChangeRequests, RequestSteps
 from drivetrain.cluster.app_master.stream.stage_recorder import StageRecorder
 from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions, VersionsState
 from drivetrain.cluster.app_master.stream.trial_events import ended_of, events_of, failure_of
@@ -63,7 +60,7 @@ from drivetrain.cluster.messages.changing import (
 )
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.core.change import change_events as trial
-from drivetrain.core.change.change_events import Change
+from drivetrain.core.change.change_events import Change, Outcome
 from drivetrain.core.change.change_stages import StageName, in_words
 from drivetrain.core.change.change_state import (
     ChangeState,
@@ -85,7 +82,6 @@ if TYPE_CHECKING:
 
 _AGAIN_MS: Final = 2_000
 """How soon recording an outcome is tried again after a failure."""
-_BETWEEN_STEPS: Final = (Stage.IDLE, Stage.ON_TRIAL)
 
 
 class ApplicationChanges:
@@ -111,17 +107,15 @@ class ApplicationChanges:
         self._state: ChangeState | None = None  # None until the state directory is read
         self._compiled: CompiledChange | None = None  # of the change that is under way, unless it was resumed
         self._answers: Final = ChangeAnswers()
-        self._reports: Final = AttemptReports(owner, running)
-        self._leaving: Final = LeavingFragments(running, self._reports, owner.setup.epoch)
+        self._applied: Final = AppliedVersions(owner, running, stored, self._handed_over, settled)
+        self._reports, self._leaving = self._applied.reports, self._applied.leaving
+        self._handover: Final = self._applied.handover
         self._is_reading = False
         self._kept: Final = StageRecorder(owner, stored)
         self._history = ChangeHistory(self._kept, deque())
-        self._handover: Final = ApplicationHandover(running.job, self._handed_over)
-        self._pause: Final = PausedChange(owner, running, stored)
         self._proposed: Final = proposed
-        self._asking: Final = ChangeRequests(
-            owner, proposed, self._pause, self._refusal, self._answer, self._record
-        )
+        steps = RequestSteps(self._refusal, self._answer, self._reading_began, self._given_up, self._record)
+        self._asking: Final = ChangeRequests(owner, running, stored, proposed, steps)
         refusal = functools.partial(self._refusal, None)
         self.scalings: Final = ApplicationScalings(
             owner, running, stored.scalings, refusal, self._shown_state, settled
@@ -162,7 +156,7 @@ class ApplicationChanges:
         self._is_reading = False
         self._state = state_read.state
         self.scalings.resume(state_read.scaling)
-        self._apply(state_read)
+        self._applied.apply(state_read)
         if state_read.change is not None or state_read.handover is not None:
             self._kept.known = state_read.stages
             self._history.resume(state_read.state.version)
@@ -170,15 +164,6 @@ class ApplicationChanges:
             self._running.job.spared = frozenset(state_read.change.may_fail_before_a_batch)
             self._take(trial.ChangeResumed(state_read.change))
         self._settled()
-
-    def _apply(self, state_read: VersionsState) -> None:
-        """Have attempts read the files, and adapt the job to them."""
-        reports = self._reports
-        reports.number, reports.newest = state_read.state.version, state_read.newest
-        reports.is_trial = state_read.change is not None
-        self._handover.apply(state_read)
-        for fragment in self._leaving.apply(state_read):
-            self._notice(f"fragment {fragment} has left the application")
 
     def _not_begun(self, error: Exception) -> None:
         self._is_reading = False
@@ -206,7 +191,7 @@ class ApplicationChanges:
                 self._answer(asker)
             case GetVersions(before) if asker is not None:
                 page = functools.partial(self._stored.page, before)
-                in_thread(self._owner, page, asker.tell, self._not_read)
+                in_thread(self._owner, page, asker.tell, lambda error: self._owner.note(error_view(error)))
             case _:
                 return False
         return True
@@ -217,39 +202,22 @@ class ApplicationChanges:
         change = self._core.change
         self._judge([] if change is None else ended_of(change, self._running.job))
         self._handover.look()
-        self._pause.look()
+        self._asking.look()
         self.scalings.beat()
-        if self._state is not None and self._core.stage in _BETWEEN_STEPS:
-            self._reports.poll()
-            self._look_at_leaving()
+        if self._state is not None and self._is_between_steps():
+            self._applied.look(self._is_between_steps)
 
-    def _look_at_leaving(self) -> None:
-        self._leaving.look()
-        if self._leaving.is_behind and not self._is_reading:
-            self._is_reading = True
-            in_thread(self._owner, self._stored.read_state, self._look_again, self._not_read)
-
-    def _look_again(self, state_read: VersionsState) -> None:
-        """An attempt of a fragment that leaves has ended: it has left, or needs another one."""
-        self._is_reading = False
-        if state_read.newest != self._reports.newest or self._core.stage not in _BETWEEN_STEPS:
-            return  # it was read before the last step
-        self._apply(state_read)
-        self._leaving.run_again()
-        self._settled()
-
-    def _not_read(self, error: Exception) -> None:
-        self._is_reading = False
-        self._owner.note(error_view(error))
+    def _is_between_steps(self) -> bool:
+        return self._core.stage in (Stage.IDLE, Stage.ON_TRIAL)
 
     def _note_seen(self, message: VersionReports) -> None:
         for seen in self._reports.take(message):
             change = self._core.change
             self._judge([] if change is None else events_of(seen, change))
             self._handover.seen(seen)
-            self._pause.seen(seen)
+            self._asking.seen(seen)
             self.scalings.seen(seen)
-        self._pause.look()
+        self._asking.look()
         self._answer_taken()
 
     def _fragment_failed(self, fragment: str, error: ErrorView) -> None:
@@ -280,23 +248,39 @@ class ApplicationChanges:
     def _refusal(self, compiled: CompiledChange | None) -> DrivetrainError | None:
         """Why no change can begin now, or this one cannot be recorded; None if it can."""
         is_asked = self._asking.is_compiling or self.scalings.is_asked
-        is_busy, job = (is_asked, self.is_under_way), self._running.job
+        is_busy = (is_asked, self.is_under_way or self._asking.is_reading)
         state = None if self._state is None else self._shown_state()
-        error = cannot_begin(self._owner, job, state, is_busy)
+        error = cannot_begin(self._owner, self._running, state, is_busy)
         if error is not None or compiled is None:
             return error
         if compiled.against != self._reports.number:
             return UnavailableError("the application has changed meanwhile", remedy="try again")
         return self._leaving.refusal(compiled.change.starts)
 
-    def _record(self, compiled: CompiledChange, asker: ChangeRequester) -> None:
+    def _record(self, compiled: CompiledChange, asker: ChangeRequester | None) -> None:
         """Record a change that is compiled, and whose fragments stand between two batches if they must."""
         self._compiled = compiled
-        self._history.reach(StageName.COMPILED)
-        self._answers.wait(compiled.change.number, asker)
+        self._history.reach(StageName.COMPILED if compiled.history is None else StageName.HISTORY_READ)
+        if asker is not None:
+            self._answers.wait(compiled.change.number, asker)
         self._take(trial.ChangeProposed(compiled.change))
 
+    def _reading_began(self, asker: ChangeRequester) -> None:
+        """A change waits for its former messages, which may take hours."""
+        self._history.reach(StageName.COMPILED)
+        state = self._shown_state()
+        if state.history is not None:
+            self._notice(f"version {state.number} comes into force when {state.history.in_words}")
+        self._answer(asker)
+
+    def _given_up(self, compiled: CompiledChange, error: Exception) -> None:
+        """Former messages could not be read, or the change was cancelled before."""
+        self._tell_end(trial.ReportOutcome(compiled.change, Outcome.REFUSED, None, str(error)))
+
     def _give_up(self, number: int, asker: ChangeRequester) -> None:
+        if self._asking.cancel(number):
+            self._answer(asker)
+            return
         try:
             require_on_trial(self._state or ChangeState(0), number)
         except DrivetrainError as error:
@@ -309,7 +293,7 @@ class ApplicationChanges:
         self._answers.tell(asker, self._shown_state(), error)
 
     def _shown_state(self) -> ChangeState:
-        shown = self._handover.shown(self._state or ChangeState(0))
+        shown = self._asking.history.shown(self._handover.shown(self._state or ChangeState(0)))
         return msgspec.structs.replace(shown, scaling=self.scalings.state)
 
     def _answer_taken(self) -> None:
@@ -359,11 +343,13 @@ class ApplicationChanges:
     def _recorded(self, change: Change, state_read: VersionsState) -> None:
         self._running.job.spared = frozenset(change.may_fail_before_a_batch)
         self._history.recorded(change.number)
+        for notice in self._asking.history.notices:
+            self._notice(notice)
         self._asking.recorded()
         if self._compiled is not None:
             progress = self._running.progress
             progress.shown_before, progress.shown = progress.shown, self._compiled.shown
-        self._apply(state_read)  # new fragments start with that
+        self._applied.apply(state_read)  # new fragments start with that
         handover = state_read.handover
         self._notice(show_trial(change, None if handover is None else handover.at_ms))
         self._take(trial.VersionRecorded())
@@ -382,7 +368,7 @@ class ApplicationChanges:
         progress = self._running.progress
         if self._core.stage is Stage.GOING_BACK:
             progress.shown = progress.shown_before or progress.shown
-        self._apply(state_read)
+        self._applied.apply(state_read)
         self._leaving.run_again()
         self._take(trial.OutcomeRecorded())
 

@@ -5,7 +5,7 @@ records that in the fragment's directory before it does. The application master 
 fragments: from these records when it begins, and then from reports. So it knows when the handover is over,
 and the users see how far it is.
 
-Called by `application_changes`. Imports neither pyspark nor pyarrow.
+Called by `applied_versions`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations

@@ -76,6 +76,7 @@ class ApplicationLifecycle:
         self._checkpoints: Final = checkpoints
         self._is_waiting = False
         self.requests: Final = ApplicationRequests(owner.ask, owner.config[keys.PREPARE_TIMEOUT])
+        running.is_concluding = lambda: self.requests.is_concluding
 
     def take_up(self) -> None:
         """Take the next step, if it is due: prepare, start the job, conclude."""

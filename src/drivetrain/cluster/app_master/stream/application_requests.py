@@ -54,6 +54,11 @@ class ApplicationRequests:
         """Whether an executor has a request now."""
         return self._member is not None
 
+    @property
+    def is_concluding(self) -> bool:
+        """Whether an executor records the application's end now."""
+        return self.is_under_way and self._what == "conclude"
+
     def prepare(self, member: Member, message: Prepare) -> None:
         """Ask the executor to prepare the application."""
         self._send("prepare", member, message)

@@ -6,7 +6,7 @@ executors, and reports of those that were replaced arrive late.
 Design: attempts repeat what they have seen with every report. Only that of a fragment's current attempt
 counts. An executor whose attempts have not seen the latest record is asked to look until they have.
 
-Called by `application_changes`. Imports neither pyspark nor pyarrow.
+Called by `applied_versions`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations

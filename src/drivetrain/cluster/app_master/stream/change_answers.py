@@ -20,10 +20,10 @@ from drivetrain.runtime.error_views import error_view
 if TYPE_CHECKING:
     from drivetrain.actor import Message
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
+    from drivetrain.cluster.app_master.stream.running_job import RunningJob
     from drivetrain.core.change.change_state import ChangeState
     from drivetrain.core.change.graph_version import GraphVersion
     from drivetrain.core.change.scaling_state import PlannedScaling
-    from drivetrain.core.job.job import Job
 
 
 class ChangeRequester(Protocol):
@@ -68,7 +68,7 @@ class ChangeAnswers:
 
 
 def cannot_begin(
-    owner: ApplicationMaster, job: Job, state: ChangeState | None, is_busy: tuple[bool, bool]
+    owner: ApplicationMaster, running: RunningJob, state: ChangeState | None, is_busy: tuple[bool, bool]
 ) -> DrivetrainError | None:
     """Why no change can begin; None if one can.
 
@@ -80,9 +80,9 @@ def cannot_begin(
         return underway(state if is_busy[1] else msgspec.structs.replace(state, number=0))
     if state is None:
         why = "the application has not begun"
-    elif owner.end_state is not None:
+    elif owner.end_state is not None or running.is_concluding():
         why = "the application is stopping"
-    elif job.state is not JobState.RUNNING:
+    elif running.job.state is not JobState.RUNNING:
         why = "the application is starting again"
     else:
         return None

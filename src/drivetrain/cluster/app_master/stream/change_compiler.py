@@ -137,13 +137,12 @@ class ChangeCompiler:
         if first.starts:
             with_starts = msgspec.structs.replace(request, has_starts=True)
             self._require_same(first, await self._ask(last, with_starts))
-        change = await self._owner.context.blocking(self._stored.proposed, request.id)
+        change, history = await self._owner.context.blocking(self._stored.proposed, request.id)
         if (change.number, tuple(sorted(change.touched))) != (first.number, first.touched):
             raise UnavailableError("the application has changed meanwhile", remedy="try again")
         shown = VersionStatus(first.outputs, first.rules)
-        return CompiledChange(
-            request.id, request.made_how, request.against, change, shown, request.options.at, first.sizes
-        )
+        made = (request.id, request.made_how, request.against)
+        return CompiledChange(*made, change, shown, request.options.at, first.sizes, history=history)
 
     def _require_same(self, first: VersionChecked, other: VersionChecked) -> None:
         if (other.number, other.touched) != (first.number, first.touched):

@@ -17,7 +17,7 @@ Invariants:
    does.
 2. A fragment leaves the job only after its attempt has ended and its outcome does not name it.
 
-Called by `application_changes`. Imports neither pyspark nor pyarrow.
+Called by `applied_versions`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Pauses the fragments that a change at an event time concerns, between two batches, until it is recorded.
+"""Pauses the fragments of a change at an event time, or with former messages, until it is recorded.
 
-Problem: the change is exact only if no batch of the version before begins once the time is compared with the
-messages that were processed. The fragments run in several executors, whose reports arrive late, and any
-executor may be replaced meanwhile.
+Problem: the first is exact only if no batch of the version before begins once the time is compared with the
+messages that were processed, the second if none begins once all former messages are read. The fragments run
+in several executors, whose reports arrive late, and any executor may be replaced meanwhile.
 
 Design: the pause is a file (`runtime.handover_pause`), which attempts read, and which only the newest
 application master writes. The attempts that run when it is written report that they *stand* (no batch runs
-or begins), with how far their messages have come; the time is compared with the latest of these. An attempt
+or begins), with how far their messages have come; the time is compared with the latest of these. If the
+change has former messages, an attempt stands once it has read them up to its last batch. An attempt
 that begins during the pause waits for its end and never reports that it stands, so a report stays true
 whatever happens to its attempt.
 
@@ -16,7 +17,7 @@ whatever happens to its attempt.
 | pausing | the file is written | waiting |
 | waiting | all attempts stand, and the time is valid: `ready` | ready |
 | waiting | an attempt was replaced, or has ended | ending |
-| waiting | the time is not valid, or two minutes have passed | ending |
+| waiting | the time is not valid, or two minutes have passed without former messages | ending |
 | ready | `end`, as the change was not recorded | ending |
 | ready | `recorded` | none |
 | ending | the file is removed: `refused` | none |
@@ -28,12 +29,12 @@ Invariants:
 1. A change is ready only while all attempts that were asked still run, and stand for it.
 2. Once a pause was written it is removed, or its version is recorded.
 
-Called by `change_requests`. Imports neither pyspark nor pyarrow.
+Called by `change_requests` and `history_progress`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from drivetrain.cluster.app_master.app_master import ApplicationMaster
     from drivetrain.cluster.app_master.stream.running_job import RunningJob
     from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions
+    from drivetrain.core.job.job import Job
 
 _MOST_PAUSE_MS: Final = 120_000
 """How long the affected fragments may take to end their batches."""
@@ -86,13 +88,10 @@ class PausedChange:
         refused: Callable[[Exception], None],
     ) -> None:
         """Pause the fragments of a change; `ready` gets it with its time, or `refused` gets the reason."""
-        job, attempts = self._running.job, dict[str, int]()
-        for fragment in compiled.change.touched:
-            execution = job.execution(fragment)
-            attempts[fragment] = -1 if execution is None else execution.attempt
+        attempts = attempts_of(self._running.job, compiled.pausing)
         now_ms = self._owner.setup.clock_ms()
         self._pause, self._apply = _Pause(compiled, attempts, now_ms, ready, refused), {}
-        error = self._moved(self._pause)
+        error = moved(self._running.job, attempts)
         if error is not None:
             self._pause = None
             refused(error)
@@ -117,7 +116,7 @@ class PausedChange:
         pause = self._pause
         if pause is None or not pause.is_waiting:
             return
-        error = self._moved(pause) or self._too_long(pause)
+        error = moved(self._running.job, pause.attempts) or self._too_long(pause)
         missing = pause.attempts.keys() - self._apply.keys()
         if error is None and not missing:
             newest_ms = max((ms for ms in self._apply.values() if ms is not None), default=None)
@@ -131,7 +130,10 @@ class PausedChange:
 
     def _choose(self, pause: _Pause, newest_ms: int | None) -> None:
         compiled = pause.compiled
-        assert compiled.at is not None
+        if compiled.at is None:
+            pause.is_waiting = False
+            pause.ready(compiled)
+            return
         try:
             at_ms = chosen_time(compiled.at, newest_ms, compiled.sizes)
         except DrivetrainError as error:
@@ -140,29 +142,9 @@ class PausedChange:
         pause.is_waiting = False
         pause.ready(replace(compiled, at_ms=at_ms))
 
-    def _moved(self, pause: _Pause) -> DrivetrainError | None:
-        """Why a fragment cannot stand, as its attempt was replaced or has ended; None if all run."""
-        for fragment, attempt in sorted(pause.attempts.items()):
-            execution = self._running.job.execution(fragment)
-            where = f"fragment {fragment}"
-            if execution is not None and execution.state is ExecutionState.FINISHED:
-                return UnavailableError(
-                    "a fragment that the change concerns has ended, so no message follows",
-                    where=where,
-                    remedy="use --at now",
-                )
-            is_same = execution is not None and execution.attempt == attempt
-            if execution is None or not is_same or execution.state is not ExecutionState.RUNNING:
-                return UnavailableError(
-                    "a fragment that the change concerns is starting",
-                    where=where,
-                    remedy="try again in a moment",
-                )
-        return None
-
     def _too_long(self, pause: _Pause) -> DrivetrainError | None:
-        if self._owner.setup.clock_ms() - pause.since_ms <= _MOST_PAUSE_MS:
-            return None
+        if pause.compiled.at is None or self._owner.setup.clock_ms() - pause.since_ms <= _MOST_PAUSE_MS:
+            return None  # former messages were read for long: that is not given up for a long batch
         return UnavailableError(
             "the fragments that change did not end their batches, so that both versions could begin",
             expected=f"within {_MOST_PAUSE_MS // 1000} s",
@@ -185,3 +167,30 @@ class PausedChange:
         pause, self._pause = self._pause, None
         if pause is not None:
             pause.refused(error)
+
+
+def attempts_of(job: Job, fragments: Iterable[str]) -> dict[str, int]:
+    """The current attempts of these fragments."""
+    executions = {fragment: job.execution(fragment) for fragment in fragments}
+    return {id: -1 if execution is None else execution.attempt for id, execution in executions.items()}
+
+
+def moved(job: Job, attempts: Mapping[str, int]) -> DrivetrainError | None:
+    """Why a change cannot wait for these attempts: one was replaced or has ended; None if all run."""
+    for fragment, attempt in sorted(attempts.items()):
+        execution = job.execution(fragment)
+        where = f"fragment {fragment}"
+        if execution is not None and execution.state is ExecutionState.FINISHED:
+            return UnavailableError(
+                "a fragment that the change concerns has ended, so no message follows",
+                where=where,
+                remedy="use --at now, without --history",
+            )
+        is_same = execution is not None and execution.attempt == attempt
+        if execution is None or not is_same or execution.state is not ExecutionState.RUNNING:
+            return UnavailableError(
+                "a fragment that the change concerns is starting",
+                where=where,
+                remedy="try again in a moment",
+            )
+    return None

@@ -97,6 +97,8 @@ class RunningJob:
         self._cancel_since_ms = 0
         self.fragment_failed: Callable[[str, ErrorView], None] = lambda _fragment, _error: None
         """Called when an attempt has failed, before another one follows."""
+        self.is_concluding: Callable[[], bool] = lambda: False
+        """Whether an executor records the application's end now, so that nothing may begin any more."""
         self.job: Final = Job(planned.vertices, policy, job_policy, owner.context.system.rng, saved)
         self.progress: Final = StreamProgress(self.job)
         self.clock: Final = ApplicationClock(owner.context, planned.vertices, owner.config, owner.clock())

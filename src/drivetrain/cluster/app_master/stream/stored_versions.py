@@ -40,6 +40,7 @@ from drivetrain.core.change.difference import live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import ChangeTime, Handover
 from drivetrain.core.change.live_change import Stage
+from drivetrain.core.change.message_history import read_again, written_again
 from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.job.job_events import Vertex
@@ -48,6 +49,7 @@ from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
+from drivetrain.runtime.former_messages import FormerMessages, delete_former
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
 from drivetrain.runtime.graph_versions import HowItLeaves
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
@@ -56,9 +58,22 @@ from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.runtime.state.dropped_state import forget_former_states
+from drivetrain.runtime.wanted_history import WantedHistory, WantedHistoryFile
 
 _PAGE_BYTES: Final = 128 * 1024
 _LONGEST_REASON: Final = 4_000
+
+
+@dataclass(frozen=True)
+class CompiledHistory:
+    """Former messages, from `from_ms` on, for the new `fragments` of a change.
+
+    `channels` are the new channels that each running fragment will write, by running fragment.
+    """
+
+    from_ms: int
+    fragments: tuple[str, ...]
+    channels: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -67,6 +82,7 @@ class CompiledChange:
 
     `against` is the version that was in force; `shown` is for the application's status. `at` is when it takes
     effect, `sizes` are those (ms) of the windows before what changes, and `at_ms` is the time, once known.
+    `history` are the former messages that it waits for.
     """
 
     id: str
@@ -77,6 +93,14 @@ class CompiledChange:
     at: ChangeTime = None
     sizes: tuple[int, ...] = ()
     at_ms: int | None = None
+    history: CompiledHistory | None = None
+
+    @property
+    def pausing(self) -> tuple[str, ...]:
+        """The fragments that must stand between two batches when the version is recorded."""
+        if self.history is not None:
+            return tuple(sorted(self.history.channels))
+        return () if self.at is None else tuple(sorted(self.change.touched))
 
 
 @dataclass(frozen=True)
@@ -111,6 +135,7 @@ class StoredVersions:
         """Whether there are versions at all."""
         self._rundir: Final[RunDirectory] = planned.rundir(config)
         self._pause: Final = HandoverPauseFile(self._rundir.path)
+        self._history: Final = WantedHistoryFile(self._rundir.path)
         self.scalings: Final = StoredScalings(self._rundir, me)
         """The scalings of its fragments."""
         self.subscriptions: Final = StoredSubscriptions(self._rundir, me)
@@ -123,13 +148,14 @@ class StoredVersions:
 
     def begin(self) -> VersionsState:
         """The state of the versions at the beginning; ends trials that no process can decide, and the pause
-        of an earlier application master.
+        and the history of an earlier application master.
 
         Raises like `record`.
         """
         stored = self._rundir.versions
         with self._rundir.preparation.while_prepared_by(self._me):
             self._pause.remove()
+            self._history.remove()
             self.scalings.forget_others()
             for change in interrupted(stored):
                 note_done(stored, change)
@@ -193,13 +219,20 @@ class StoredVersions:
         how = (ending.outcome, ending.fragment, ending.why)
         return ChangeState(record.number, Stage.IDLE, newest.number, newest.follows, (), *how)
 
-    def proposed(self, id: str) -> Change:
-        """The change that a proposal would make; raises InputError when it cannot be read."""
+    def proposed(self, id: str) -> tuple[Change, CompiledHistory | None]:
+        """The change that a proposal would make, and the former messages that it waits for.
+
+        Raises InputError when the proposal cannot be read.
+        """
         stored = self._rundir.versions
         record, in_force = stored.proposal(id)[0], stored.in_force()
         if in_force is None:
             raise UnavailableError("the application has not begun", remedy="try again")
-        return live_change(in_force, record)
+        history = None
+        if record.history_ms is not None:
+            again = tuple(read_again(in_force, record))
+            history = CompiledHistory(record.history_ms, again, written_again(in_force, record))
+        return live_change(in_force, record), history
 
     def page(self, before: int | None) -> Versions:
         """The newest versions, or those before one, as many as fit into a message; never raises."""
@@ -243,7 +276,7 @@ class StoredVersions:
         return self._rundir.versions.proposal(id)[0]
 
     def withdraw(self, id: str) -> None:
-        """Delete all files of a proposal."""
+        """Delete all files of a proposal; attempts delete the former messages that they have read for it."""
         self._rundir.versions.withdraw(id)
 
     # ---- pauses
@@ -251,14 +284,31 @@ class StoredVersions:
     def pause(self, compiled: CompiledChange) -> None:
         """Have the fragments that a change concerns stand between two batches; raises like `record`."""
         with self._rundir.preparation.while_prepared_by(self._me):
-            change = compiled.change
-            self._pause.write(HandoverPause(compiled.id, change.number, tuple(sorted(change.touched))))
+            number, has_history = compiled.change.number, compiled.history is not None
+            self._pause.write(HandoverPause(compiled.id, number, compiled.pausing, has_history))
         maybe_crash(CrashPoint.HANDOVER_PAUSED)
 
     def end_pause(self) -> None:
         """Let the fragments continue; raises like `record`."""
         with self._rundir.preparation.while_prepared_by(self._me):
             self._pause.remove()
+
+    # ---- former messages
+
+    def want_history(self, compiled: CompiledChange) -> None:
+        """Have the fragments that write new channels read their former messages; raises like `record`."""
+        assert compiled.history is not None
+        with self._rundir.preparation.while_prepared_by(self._me):
+            delete_former(self._rundir, but=compiled.id)
+            channels = dict(compiled.history.channels)
+            self._history.write(WantedHistory(compiled.id, compiled.change.number, channels))
+        maybe_crash(CrashPoint.HISTORY_WANTED)
+
+    def forget_history(self, id: str) -> None:
+        """The former messages for a proposal are not wanted any more; raises like `record`."""
+        with self._rundir.preparation.while_prepared_by(self._me):
+            self._history.remove()
+        self.withdraw(id)
 
     # ---- recording
 
@@ -275,13 +325,16 @@ class StoredVersions:
                 compiled.change.number,
             ):
                 raise UnavailableError("the application has changed meanwhile", remedy="try again")
-            if compiled.at is not None:
+            if compiled.pausing:
                 pause = self._pause.read()
                 if pause is None or pause.id != compiled.id:
                     raise UnavailableError("the fragments do not pause any more", remedy="try again")
                 record = msgspec.structs.replace(record, at_ms=compiled.at_ms)
             for id in compiled.change.starts:
                 self._rundir.places.prepare(id, record.channels(id), record.sources(id))
+            former = FormerMessages(self._rundir, compiled.id)
+            for id, channels in () if compiled.history is None else compiled.history.channels.items():
+                former.place(id, channels)
             try:
                 stored.note(record, compiled.how, code)
             except DrivetrainError:
@@ -289,9 +342,10 @@ class StoredVersions:
                 if now is None or now.number != compiled.change.number:
                     raise
                 # The file is there, and is what counts; only its directory could not be synced.
-            if compiled.at is not None:
+            if compiled.pausing:
                 maybe_crash(CrashPoint.HANDOVER_RECORDED)
                 self._pause.remove()
+                self._history.remove()
         self.withdraw(compiled.id)
         maybe_crash(CrashPoint.AFTER_VERSION)
         return self.read_state()
