@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from shell_application import EXTRA
-from shell_engine import APART_MS, DISORDER_MS, change_in, is_bad, time_of_ms
+from shell_engine import APART_MS, DISORDER_MS, change_in, is_bad, time_of_ms, trunk_of
 from shell_process import has_more
 from shell_world import change_of, check_gone, check_handovers
 
@@ -260,6 +260,17 @@ class Changer:
 
     def check(self) -> None:
         assert not self.wrong, "; ".join(self.wrong)
+
+    def is_stuck(self) -> bool:
+        """Whether a version is in force whose code fails, and that is not on trial any more."""
+        stored = GraphVersions(next((self.world.place / "state").glob("shells-*")))
+        record = stored.in_force()
+        code = None if record is None else stored.code(record.number)
+        if record is None or code is None or self.outcomes.get(record.number) is not Outcome.DONE:
+            return False
+        plan = make_plan(graph_from_code(code, "the version in force"))
+        trunks = [trunk for fragment in plan.fragments for trunk in trunk_of(plan, fragment)]
+        return any(map(is_bad, (change_of(record), *trunks)))
 
     def check_end(self) -> None:
         """Check the versions when the application has finished."""

@@ -127,7 +127,7 @@ class AttemptWorld(World):
             "checkpoint.interval": f"{random.choice((100, 300, 1000))} ms",
             "channel.window-batches": str(random.choice((2, 4, 50))),
             "channel.max-age": "30 min" if simulation.seed % 2 else "0 ms",  # an hour later all is too old
-            "run.trial-wait": Random(f"{simulation.seed} trials").choice(("1 s", "5 s", "30 s")),
+            "run.trial-wait": self._drawn_wait(deaths, has_history=has_history),
             "app.executors": str(random.choice((1, 2, 2, 3))),
             "app.executor-slots": "4",
         }
@@ -142,6 +142,15 @@ class AttemptWorld(World):
         """Whether fragments must answer the coordinator of checkpoints."""
         self.broken: Exception | None = None
         """Errors of steps that must not raise any."""
+
+    def _drawn_wait(self, deaths: Sequence[CrashPoint] | None, *, has_history: bool) -> str:
+        """How long a trial waits for messages: long where the input is held up for the next change.
+
+        Else code that fails would come into force for good, and nobody corrects it.
+        """
+        if deaths is not None or has_history:
+            return "30 s"
+        return Random(f"{self.simulation.seed} trials").choice(("1 s", "5 s", "30 s"))
 
     def _drawn_reader(self, deaths: Sequence[CrashPoint] | None) -> Reader:
         """Another application that reads this one, in some worlds."""

