@@ -136,8 +136,10 @@ class ApplicationChanges:
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change or a scaling is under way, or a fragment has yet to leave."""
-        return self.is_under_way or self.scalings.is_under_way or bool(self._leaving.names)
+        """Whether a change or a scaling is under way, or waits for former messages, or a fragment has yet to
+        leave."""
+        is_under_way = self.is_under_way or self._asking.is_reading or self.scalings.is_under_way
+        return is_under_way or bool(self._leaving.names)
 
     @property
     def settled_version(self) -> int:
