@@ -263,7 +263,10 @@ class Changer:
 
     def is_stuck(self) -> bool:
         """Whether a version is in force whose code fails, and that is not on trial any more."""
-        stored = GraphVersions(next((self.world.place / "state").glob("shells-*")))
+        state = next((self.world.place / "state").glob("shells-*"), None)
+        if state is None:
+            return False
+        stored = GraphVersions(state)
         record = stored.in_force()
         code = None if record is None else stored.code(record.number)
         if record is None or code is None or self.outcomes.get(record.number) is not Outcome.DONE:

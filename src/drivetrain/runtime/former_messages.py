@@ -42,7 +42,11 @@ class FormerMessages:
 
     def __init__(self, rundir: RunDirectory, id: str = "") -> None:
         self._rundir: Final = rundir
-        self._home: Final = rundir.home / FOLDER / id
+        self._id: Final = id
+
+    @property
+    def _home(self) -> Path:
+        return self._rundir.home / FOLDER / self._id
 
     def of(self, fragment: str) -> Path:
         """The folder for the messages of a running fragment."""
