@@ -37,7 +37,7 @@ OF_HANDOVERS = (CrashPoint.HANDOVER_PAUSED, CrashPoint.HANDOVER_RECORDED)
 OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES)
 """Points that an application reaches only if its fragments start and leave while it runs."""
 
-OF_HISTORIES = (CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED)  # and HISTORY_WANTED in a cluster
+OF_HISTORIES = (CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED)
 """Points that an application reaches only if its new fragment also gets earlier messages."""
 
 OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)

@@ -133,7 +133,7 @@ def test_killed_recipes_die_at_every_point_that_they_reach() -> None:
     others = {CrashPoint.SAVEPOINT_UPLOADED, CrashPoint.ENTRY_DROPPED}
     others |= {CrashPoint.SUBSCRIPTION_ASKED, CrashPoint.SUBSCRIPTION_NOTED}
     others |= {CrashPoint.COPY_UPLOADED, CrashPoint.COPY_NAMED}
-    others |= {CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED}
+    others |= {CrashPoint.HISTORY_WANTED, CrashPoint.HISTORY_PART, CrashPoint.HISTORY_PLACED}
     others |= {CrashPoint.HANDOVER_PAUSED, CrashPoint.HANDOVER_RECORDED}
     divisions = {CrashPoint.BEFORE_DIVISION, CrashPoint.AFTER_DIVISION}
     dropped = {CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED}
