@@ -115,13 +115,13 @@ class HistoryProgress:
         history = compiled.history
         assert history is not None
         attempts = attempts_of(self._running.job, history.channels)
-        reading = self._reading = _Reading(compiled, history, attempts, begun, near, refused)
+        self._reading = _Reading(compiled, history, attempts, begun, near, refused)
         self._last = compiled.change.number, HistoryState(history.from_ms, history.fragments)
         error = moved(self._running.job, attempts)
         if error is None:
             in_thread(self._owner, lambda: self._stored.want_history(compiled), self._written, self.end)
         else:
-            self._over(reading, error)
+            self.end(error)
 
     def _written(self, _: None) -> None:
         reading = self._reading
