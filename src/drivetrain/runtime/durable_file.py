@@ -19,7 +19,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -86,6 +86,26 @@ class DurableFile:
             got=got,
             remedy=self._if_damaged,
         )
+
+
+class DurableRecord(Generic[T]):
+    """A value of one type, as JSON in a durable file."""
+
+    def __init__(self, file: DurableFile, type: type[T]) -> None:
+        self._file: Final = file
+        self._type: Final = type
+
+    def read(self) -> T | None:
+        """The value, None when none was written; raises InputError when the file is damaged."""
+        return self._file.read_json(self._type)
+
+    def write(self, value: T) -> None:
+        """Write the value; raises DiskFullError and OutputError."""
+        self._file.write(msgspec.json.encode(value))
+
+    def remove(self) -> None:
+        """Delete the file, if there is one; raises DiskFullError and OutputError."""
+        self._file.remove()
 
 
 def _shown(found: bytes) -> str:

@@ -27,8 +27,7 @@ from typing import Final
 import msgspec
 
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.durable import sync
-from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.durable_file import DurableFile, DurableRecord
 
 FILE: Final = "handover-pause"
 
@@ -50,27 +49,14 @@ class HandoverPause(msgspec.Struct, frozen=True):
         return in_force is not None and in_force.number >= self.number
 
 
-class HandoverPauseFile:
+class HandoverPauseFile(DurableRecord[HandoverPause]):
     """The pause in the state directory `state` of an application."""
 
     def __init__(self, state: Path) -> None:
-        self._file: Final = DurableFile(
+        file = DurableFile(
             state / FILE,
             "which fragments pause for a change",
             if_damaged="delete the file: the fragments continue, and the change is refused",
             if_full="make room, and ask for the change again",
         )
-
-    def read(self) -> HandoverPause | None:
-        """The pause, also if its version is recorded; None: there is none. Raises InputError when damaged."""
-        return self._file.read_json(HandoverPause)
-
-    def write(self, pause: HandoverPause) -> None:
-        """Pause these fragments; raises what `DurableFile` raises."""
-        self._file.write(msgspec.json.encode(pause))
-
-    def remove(self) -> None:
-        """End the pause, if there is one."""
-        if self._file.path.exists():
-            self._file.path.unlink()
-            sync(self._file.path.parent)
+        super().__init__(file, HandoverPause)

@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from drivetrain.core.change.graph_version import GraphVersion
-from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.durable_file import DurableFile, DurableRecord
 
 FILE: Final = "wanted-history"
 
@@ -46,25 +46,14 @@ class WantedHistory(msgspec.Struct, frozen=True):
         return in_force is not None and in_force.number >= self.number
 
 
-class WantedHistoryFile:
+class WantedHistoryFile(DurableRecord[WantedHistory]):
     """The wanted history in the state directory `state` of an application."""
 
     def __init__(self, state: Path) -> None:
-        self._file: Final = DurableFile(
+        file = DurableFile(
             state / FILE,
             "which former messages are to be read",
             if_damaged="delete the file, and ask for the change again",
             if_full="make room, and ask for the change again",
         )
-
-    def read(self) -> WantedHistory | None:
-        """The history; None: there is none. Raises InputError when the file is damaged."""
-        return self._file.read_json(WantedHistory)
-
-    def write(self, wanted: WantedHistory) -> None:
-        """Have former messages read; raises what `DurableFile` raises."""
-        self._file.write(msgspec.json.encode(wanted))
-
-    def remove(self) -> None:
-        """Remove it, when they were read or are not wanted any more; raises DiskFullError and OutputError."""
-        self._file.remove()
+        super().__init__(file, WantedHistory)

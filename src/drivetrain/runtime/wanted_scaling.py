@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from drivetrain.core.change.scaling_state import ScalingState
-from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.durable_file import DurableFile, DurableRecord
 
 FILE: Final = "wanted-scaling"
 _IF_FULL: Final = "make room, and scale the fragment again: nothing has changed"
@@ -41,25 +41,14 @@ class WantedScaling(msgspec.Struct, frozen=True):
     state: ScalingState
 
 
-class WantedScalingFile:
+class WantedScalingFile(DurableRecord[WantedScaling]):
     """The wanted scaling in the state directory `state` of an application."""
 
     def __init__(self, state: Path) -> None:
-        self._file: Final = DurableFile(
+        file = DurableFile(
             state / FILE,
             "which fragment is to be scaled",
             if_damaged="delete the file, and scale the fragment again",
             if_full=_IF_FULL,
         )
-
-    def read(self) -> WantedScaling | None:
-        """The scaling; None: there is none. Raises InputError when the file is damaged."""
-        return self._file.read_json(WantedScaling)
-
-    def write(self, wanted: WantedScaling) -> None:
-        """Have a fragment scaled; raises what `DurableFile` raises."""
-        self._file.write(msgspec.json.encode(wanted))
-
-    def remove(self) -> None:
-        """Remove it, when the scaling has ended or is forgotten; raises DiskFullError and OutputError."""
-        self._file.remove()
+        super().__init__(file, WantedScaling)

@@ -1,4 +1,4 @@
-"""The events and effects of a change of a running application, and what they tell of it.
+"""The events and effects of a change of a running application, and its outcomes.
 
 The table in `core.change.live_change` has the effects of each event, by stage.
 

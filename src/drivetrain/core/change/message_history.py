@@ -27,6 +27,7 @@ application masters.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 import msgspec
 
@@ -53,6 +54,19 @@ class HistoryState(msgspec.Struct, frozen=True):
     at_ms: int | None = None
     until_ms: int | None = None
     is_over: bool = False
+
+    def with_progress(self, parts: Sequence[tuple[int, int | None, int | None]]) -> HistoryState:
+        """The progress of all running fragments that read, each with its `rows`, `at_ms` and `until_ms`.
+
+        >>> state = HistoryState(0, ("hourly",)).with_progress([(3, 60_000, 90_000), (4, 50_000, None)])
+        >>> state.rows, state.at_ms, state.until_ms
+        (7, 50000, 90000)
+        """
+        rows = sum(part[0] for part in parts)
+        at = [at_ms for _, at_ms, _ in parts if at_ms is not None]
+        until = [until_ms for _, _, until_ms in parts if until_ms is not None]
+        progress = {"at_ms": min(at, default=None), "until_ms": max(until, default=None)}
+        return msgspec.structs.replace(self, rows=rows, **progress)
 
     @property
     def in_words(self) -> str:

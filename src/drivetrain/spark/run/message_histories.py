@@ -85,14 +85,7 @@ class MessageHistories:
         state, readers = self._state, self._readers
         if state is None or state.is_over:
             return state
-        newest = [reader.newest_ms for reader in readers if reader.newest_ms is not None]
-        until = [ms for reader in readers if (ms := self._newest_of(reader.fragment)) is not None]
-        return msgspec.structs.replace(
-            state,
-            rows=sum(reader.rows for reader in readers),
-            at_ms=min(newest, default=None),
-            until_ms=max(until, default=None),
-        )
+        return state.with_progress([(r.rows, r.newest_ms, self._newest_of(r.fragment)) for r in readers])
 
     @property
     def is_reading(self) -> bool:

@@ -38,7 +38,6 @@ from drivetrain.cluster.messages.changing import (
     ScaleFragment,
     ScalingChecked,
     VersionReport,
-    VersionsChanged,
 )
 from drivetrain.cluster.messages.executing import PrepareFailed
 from drivetrain.cluster.messages.following import ErrorView
@@ -121,8 +120,8 @@ class ApplicationScalings:
         execution = self._running.job.execution(state.fragment)
         if execution is None or execution.state is ExecutionState.FINISHED:
             self._end(msgspec.structs.replace(state, why="the fragment has ended"))
-        elif execution.attempt != self._reported_by and execution.executor is not None:
-            self._running.tell(execution.executor, VersionsChanged(self._owner.setup.epoch))
+        elif execution.attempt != self._reported_by:
+            self._running.have_look([state.fragment])
 
     # ---- requests
 
@@ -220,9 +219,7 @@ class ApplicationScalings:
         self._notice(state)
         if unlisted is not None:
             self._owner.note(error_view(unlisted))
-        execution = self._running.job.execution(state.fragment)
-        if execution is not None and execution.executor is not None:
-            self._running.tell(execution.executor, VersionsChanged(self._owner.setup.epoch))
+        self._running.have_look([state.fragment])
         self._settled()
 
     def _notice(self, state: ScalingState) -> None:

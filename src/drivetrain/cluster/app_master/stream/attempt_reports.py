@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.cluster.messages.changing import VersionReport, VersionReports, VersionsChanged
+from drivetrain.cluster.messages.changing import VersionReport, VersionReports
 from drivetrain.core.job.fragment_execution import Execution, ExecutionState
 
 if TYPE_CHECKING:
@@ -58,21 +58,20 @@ class AttemptReports:
         return seen if self._is_up_to_date(seen, execution) else None
 
     def behind(self, fragments: Iterable[str]) -> list[str]:
-        """The executors whose attempts of these fragments have not seen the newest record."""
-        found = set()
+        """Those of these fragments whose running attempts have not seen the newest record."""
+        found: list[str] = []
         for fragment in fragments:
             execution, seen = self._running.job.execution(fragment), self._seen.get(fragment)
             if execution is None or execution.state is not ExecutionState.RUNNING:
                 continue
             if seen is None or not self._is_up_to_date(seen, execution):
-                found.add(execution.executor)
-        return sorted(id for id in found if id is not None)
+                found.append(fragment)
+        return found
 
     def poll(self) -> None:
         """Ask the executors whose attempts are not up to date to look again."""
         fragments = [execution.fragment for execution in self._running.job.executions]
-        for executor in self.behind(fragments):
-            self._running.tell(executor, VersionsChanged(self._owner.setup.epoch))
+        self._running.have_look(self.behind(fragments))
 
     def _is_up_to_date(self, seen: VersionReport, execution: Execution) -> bool:
         stands = (execution.attempt, self.number, self.is_trial, self.newest)

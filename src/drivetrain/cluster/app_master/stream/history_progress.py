@@ -39,7 +39,7 @@ import msgspec
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
 from drivetrain.cluster.app_master.stream.change_compiler import RefusedChangeError
 from drivetrain.cluster.app_master.stream.paused_change import attempts_of, moved
-from drivetrain.cluster.messages.changing import HistoryReading, VersionReport, VersionsChanged
+from drivetrain.cluster.messages.changing import HistoryReading, VersionReport
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.core.change.live_change import Stage
 from drivetrain.core.change.message_history import HistoryState
@@ -136,9 +136,7 @@ class HistoryProgress:
         if progress is None:
             return
         if reading is None or reading.is_ending or progress.id != reading.compiled.id:
-            execution = self._running.job.execution(seen.fragment)
-            if execution is not None and execution.executor is not None:  # it has to stop reading
-                self._running.tell(execution.executor, VersionsChanged(self._owner.setup.epoch))
+            self._running.have_look([seen.fragment])  # it has to stop reading
         elif reading.attempts.get(seen.fragment) == seen.attempt:
             reading.progress[seen.fragment] = progress
 
@@ -149,13 +147,11 @@ class HistoryProgress:
             return
         failed = [p.failed for p in reading.progress.values() if p.failed is not None]
         error = RefusedChangeError(failed[0]) if failed else moved(self._running.job, reading.attempts)
-        missing = sorted(reading.attempts.keys() - reading.progress.keys())
+        missing = reading.attempts.keys() - reading.progress.keys()
         if error is not None:
             self.stop(error)
         elif missing:
-            executions = [self._running.job.execution(fragment) for fragment in missing]
-            for executor in {e.executor for e in executions if e is not None and e.executor is not None}:
-                self._running.tell(executor, VersionsChanged(self._owner.setup.epoch))
+            self._running.have_look(missing)
         elif not reading.is_near and all(p.is_near for p in reading.progress.values()):
             reading.is_near = True
             reading.near(reading.compiled)
@@ -193,12 +189,7 @@ class HistoryProgress:
         if self._reading is None:
             return self._last[1]
         progress = self._reading.progress.values()
-        return msgspec.structs.replace(
-            self._last[1],
-            rows=sum(p.rows for p in progress),
-            at_ms=min((p.at_ms for p in progress if p.at_ms is not None), default=None),
-            until_ms=max((p.until_ms for p in progress if p.until_ms is not None), default=None),
-        )
+        return self._last[1].with_progress([(p.rows, p.at_ms, p.until_ms) for p in progress])
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -237,7 +228,5 @@ class HistoryProgress:
             return
         self._last = self._last[0], msgspec.structs.replace(self.state, is_over=True)
         self._reading = None
-        for execution in map(self._running.job.execution, reading.attempts):
-            if execution is not None and execution.executor is not None:
-                self._running.tell(execution.executor, VersionsChanged(self._owner.setup.epoch))
+        self._running.have_look(reading.attempts)
         reading.refused(reading.compiled, error)

@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.cluster.app_master.blocking_work import in_thread, noted_and_repeated
-from drivetrain.cluster.messages.changing import VersionReport, VersionsChanged
+from drivetrain.cluster.messages.changing import VersionReport
 from drivetrain.core.change.handover_places import chosen_time
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.errors import DrivetrainError, UnavailableError
@@ -124,9 +124,7 @@ class PausedChange:
         elif error is not None:
             self.end(error)
         else:
-            executions = [self._running.job.execution(fragment) for fragment in sorted(missing)]
-            for executor in {e.executor for e in executions if e is not None and e.executor is not None}:
-                self._running.tell(executor, VersionsChanged(self._owner.setup.epoch))
+            self._running.have_look(missing)
 
     def _choose(self, pause: _Pause, newest_ms: int | None) -> None:
         compiled = pause.compiled

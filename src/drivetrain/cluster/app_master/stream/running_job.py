@@ -16,7 +16,7 @@ Called by `stream_app_master`, and by `application_lifecycle`, which begins and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from drivetrain.actor import Message
@@ -29,6 +29,7 @@ from drivetrain.cluster.app_master.stream.restart_policy import decoded, policie
 from drivetrain.cluster.app_master.stream.restore_request import RESTORE_NEEDED
 from drivetrain.cluster.app_master.stream.stream_progress import StreamProgress
 from drivetrain.cluster.messages.applications import ApplicationState
+from drivetrain.cluster.messages.changing import VersionsChanged
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
     Deploy,
@@ -204,6 +205,13 @@ class RunningJob:
         member = self._owner.pool.find(executor)
         if member is not None and member.executor is not None:
             member.executor.tell(message, self._owner.context.me)
+
+    def have_look(self, fragments: Iterable[str]) -> None:
+        """Have the executors that run these fragments read the versions in the state directory again."""
+        executions = map(self.job.execution, fragments)
+        executors = {e.executor for e in executions if e is not None and e.executor is not None}
+        for executor in sorted(executors):
+            self.tell(executor, VersionsChanged(self._owner.setup.epoch))
 
     def beat(self) -> None:
         """Repeat unanswered messages; end executors that do not stop their fragments."""
