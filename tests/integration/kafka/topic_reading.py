@@ -6,8 +6,15 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+
+# A busy broker answers so while the partitions of a new topic get their leaders.
+NOT_YET = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 
 
 class Reachable(Protocol):
@@ -32,10 +39,8 @@ def messages(
     """
     consumer = _consumer(broker, committed=committed)
     try:
-        partitions = broker.admin.list_topics(topic, timeout=10).topics[topic].partitions
-        places = [TopicPartition(topic, p) for p in partitions]
-        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=10)[1] for place in places}
-        found = [m for p, end in ends.items() for m in _partition(consumer, topic, p, end, timeout_s)]
+        whole = enumerate(ends(broker, topic))
+        found = [m for p, end in whole for m in _partition(consumer, topic, p, end, timeout_s)]
     finally:
         consumer.close()
     return found
@@ -73,8 +78,20 @@ def _consumer(broker: Reachable, *, committed: bool) -> Any:
     )
 
 
-def ends(broker: Reachable, topic: str) -> list[int]:
+def ends(broker: Reachable, topic: str, *, timeout_s: float = 30.0) -> list[int]:
     """The end of each partition, including messages that are not committed yet."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return _ends_now(broker, topic)
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _ends_now(broker: Reachable, topic: str) -> list[int]:
     partitions = broker.admin.list_topics(topic, timeout=10).topics[topic].partitions
-    found = broker.admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in partitions})
-    return [future.result(10).offset for future in found.values()]
+    places = {TopicPartition(topic, p): OffsetSpec.latest() for p in sorted(partitions)}
+    answers = broker.admin.list_offsets(places)
+    return [answers[place].result(10).offset for place in places]
