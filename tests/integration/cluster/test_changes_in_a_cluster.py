@@ -339,6 +339,33 @@ def test_a_version_that_fails_goes_back_by_itself_and_says_where(shop: Shop) -> 
     assert shop.outcomes()[-1] == "rolled back"
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults; test_job")
+def test_code_that_fails_again_and_again_is_corrected_while_its_fragment_waits_for_a_restart(
+    shop: Shop,
+) -> None:
+    """The version has proven itself before the message on which it fails."""
+    fails, corrected, last = shop.next_version(), shop.next_version() + 1, len(shop.expected) + 4
+    update = shop.update(shop.write(fails, f"return {fails} // (n < {last})"))
+    shop.wait_on_trial(fails, update)
+    shop.feed(fails)
+    assert update.result(LATE_S) == fails
+    shop.wait_shown()
+    attempts = shop.attempts()
+    shop.feed(corrected)  # the batch that fails; the version that computes it in the end is the next one
+
+    def waits() -> bool:
+        _, status = shop.status()
+        found = {} if status is None else {f.fragment: f for f in status.fragments}
+        return "marked" in found and found["marked"].attempt > 4 and found["marked"].state == "created"
+
+    wait_for(waits, "the fragment to wait for its fourth restart", LATE_S)
+    assert shop.update(shop.write(corrected)).result(LATE_S) == corrected
+    shop.wait_shown()
+    others = {id: attempt for id, attempt in shop.attempts().items() if attempt == attempts[id]}
+    assert others.keys() == attempts.keys() - {"marked"}, "the other fragment was not started again"
+    assert shop.outcomes()[-2:] == ["done", "done"]
+
+
 @pytest.mark.nightly("test_flood and test_unproven_peers, without Spark")
 def test_beside_a_flood_of_strangers_it_processes_and_nothing_is_started_again(shop: Shop) -> None:
     before, epoch, version = shop.attempts(), shop.status()[0].epoch, max(shop.expected.values())

@@ -218,6 +218,24 @@ def test_any_story_keeps_the_invariants_and_ends(  # noqa: C901 - a script of ev
     assert all(after in TRANSITIONS[before] for before, after in pairwise(states))
 
 
+def test_a_fragment_whose_code_has_changed_starts_at_once_and_its_failures_do_not_count() -> None:
+    made = running()
+    deployed = made.execution(B)
+    assert deployed is not None
+    executor = deployed.executor
+    assert executor is not None
+    [wake] = made.changed(B, 1, executor, E.FAILS, 0)[1]
+    assert isinstance(wake, WakeFragment)
+    assert made.saved()["fragments"].keys() == {B}  # type: ignore[attr-defined]
+    assert made.code_changed([A, "of another application"]) == []
+    [again] = made.code_changed([A, B])
+    assert isinstance(again, DeployAttempt)
+    assert (again.fragment, again.attempt) == (B, 2)
+    assert made.saved()["fragments"] == {}
+    assert made.fragment_due(B, 2) == [], "the delay that was announced is over"
+    made.check()
+
+
 def test_a_fragment_joins_a_running_job_and_leaves_it_when_it_has_ended() -> None:
     made, c = running(), FragmentId("c")
     vertices = (Vertex(A), Vertex(B, (A,)), Vertex(c, (B,)))

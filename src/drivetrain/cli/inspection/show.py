@@ -139,6 +139,8 @@ def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[Wo
         table.add_row("  why", view.why)
     if status is not None:
         table.add_row("  job", _job(status))
+    if status is not None and status.change is not None:
+        table.add_row("  change", status.change)
     replay_ms = spec.replay_from_ms
     if replay_ms is not None:
         table.add_row("  replay", f"to begin from {show_clock(replay_ms)} UTC")

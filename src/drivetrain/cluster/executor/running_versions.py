@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class ToCompile:
+    """What an executor compiles for a change besides the fragments that it runs: with `new` the fragments
+    that start, and those that are `waiting` for a restart."""
+
+    new: bool = False
+    waiting: tuple[str, ...] = ()
+
+
 class RunningVersions:
     """The state that the attempts of one executor share; `compiling` is held during a compilation.
 
@@ -96,11 +106,12 @@ class RunningVersions:
         self.mark += 1
 
     def check(
-        self, id: str, asked: RequestedChange, drivers: Mapping[str, FragmentDriver], *, has_starts: bool
+        self, id: str, asked: RequestedChange, drivers: Mapping[str, FragmentDriver], also: ToCompile
     ) -> Proposal:
-        """Check the proposed version `id`, and compile it for the fragments of `drivers`; nothing changes.
+        """Check the proposed version `id`, and compile it for the fragments of `drivers` and those of `also`;
+        nothing changes.
 
-        With `has_starts` its new fragments are compiled, too. Raises the errors of `LiveChanges.propose`.
+        Raises the errors of `LiveChanges.propose`.
         """
         with self.compiling:
             self.put_in_force()
@@ -111,10 +122,11 @@ class RunningVersions:
                     expected="a graph that can be pickled: no iterator of the application's own",
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
-            start, before = self._compiled if has_starts else None, self.versions.in_force
+            start, before = self._compiled if also.new else None, self.versions.in_force
             if asked.made_how == "subscribe":
                 refuse_transactional(before.plan.application, transactional=before.context.transactional)
-            made = checked(self.versions, drivers, asked, start=start)
+            waiting = self._next_queries(set(also.waiting) - drivers.keys())
+            made = checked(self.versions, drivers, asked, start=start, not_started=waiting)
             known = {channel.id for channel in before.plan.subscriptions}
             note_columns(made.loaded.plan, self.versions.rundir, made.loaded.context.schemas, known)
             left = {id for ids in self.stored.to_remove().values() for id in ids}
@@ -152,6 +164,12 @@ class RunningVersions:
         """A fragment that is to start, compiled to see whether it can; its attempt compiles it again."""
         check_sources(loaded, fragment)
         return self._execution.new_fragment(loaded.context, loaded.sinks, fragment)
+
+    def _next_queries(self, waiting: Set[str]) -> dict[str, FragmentQuery]:
+        """Queries of fragments that wait for a restart, with the version in force; they are never started."""
+        version, new = self.versions.in_force, self._execution.new_fragment
+        fragments = [fragment for fragment in version.plan.fragments if fragment.id in waiting]
+        return {fragment.id: new(version.context, version.sinks, fragment) for fragment in fragments}
 
     def _refuse_other_mode(self, made: Proposal) -> None:
         """Raise UserError when checkpoints would begin: the application master decided that at its start."""

@@ -174,8 +174,9 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     Without `number`, the state directory has the archive of the proposal, or, from another executor, its
     graph; `number` is the version to go back to, and `edit` makes the version of the one in force. `against`
     is the version in force. The executor that is asked with `has_starts` also compiles the fragments that
-    start; by then all others have compiled their producers. With `only_makes` the version is made and
-    compared with nothing. Asked; answered with `VersionChecked` or `PrepareFailed`.
+    start; by then all others have compiled their producers. It also compiles the fragments `not_running`,
+    which wait for a restart, in place of the executors that will run them. With `only_makes` the version is
+    made and compared with nothing. Asked; answered with `VersionChecked` or `PrepareFailed`.
     """
 
     epoch: Count
@@ -185,6 +186,7 @@ class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
     number: Count = 0
     options: ChangeOptions = NO_OPTIONS
     has_starts: bool = False
+    not_running: tuple[str, ...] = ()
     edit: GraphEdit | None = None
     only_makes: bool = False
 

@@ -158,7 +158,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     the share of bounded input that was taken, 0 to 1. `life` counts the lives of its state; the current life
     began at `replay_from_ms` (null: with everything). `printed` is what its hooks, or the application master
     of a custom application, have printed, as text. `skipped` messages were older than that, `lost` ones
-    were deleted before they were read. `errors` are the latest errors, oldest first, including those that it
+    were deleted before they were read. `change` is what is under way: a change, a handover or a scaling, in
+    words. `errors` are the latest errors, oldest first, including those that it
     recovered from; `error` is the one that ended it.
     """
 
@@ -169,6 +170,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     clock_ms: int | None
     fraction: float | None
     waiting_for: str | None
+    change: str | None
     life: int
     replay_from_ms: int | None
     skipped: int

@@ -121,6 +121,7 @@ def job_of(status: JobStatus, rates: Rates) -> Job:
         clock_ms=status.clock_ms,
         fraction=status.fraction,
         waiting_for=status.waiting_for,
+        change=status.change,
         life=status.life,
         replay_from_ms=status.replay_from_ms,
         skipped=status.skipped,

@@ -77,6 +77,19 @@ class ChangeState(msgspec.Struct, frozen=True):
         clock = "not known yet" if self.clock_ms is None else f"at {moment_text(self.clock_ms)}"
         return f"takes effect at {moment_text(self.at_ms)}; the clock is {clock}"
 
+    @property
+    def in_words(self) -> str | None:
+        """What is under way, in words: a change, a handover or a scaling; None if nothing is."""
+        if self.scaling is not None and not self.scaling.is_over:
+            return self.scaling.in_words
+        if self.history is not None and self.is_reading_history:
+            return f"version {self.number} comes into force when {self.history.in_words}"
+        if self.stage is not Stage.IDLE:
+            awaited = f", waiting for messages in {', '.join(self.awaited)}" if self.awaited else ""
+            handed_over = "" if self.handing_over is None else f"; it {self.handing_over}"
+            return f"version {self.number} is {self.stage}{awaited}{handed_over}"
+        return None if self.handing_over is None else f"version {self.version} {self.handing_over}"
+
 
 def underway(state: ChangeState) -> ChangeUnderwayError:
     """The error of a change that is refused because of another one."""

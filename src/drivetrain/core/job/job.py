@@ -17,7 +17,7 @@ are deployed when the job is open and there is an executor.
 
 The application may change while it runs: `replace_vertices` adds fragments, which are scheduled at once, and
 removes those that have ended. A fragment on trial (`spared`) restarts as often as it fails: the trial
-decides.
+decides. A fragment whose code has changed starts at once if it waits for a restart (`code_changed`).
 
 Invariants, checked by `check()`:
 1. The job's state changes by `TRANSITIONS` only; a terminal one is never left.
@@ -33,7 +33,7 @@ decision 0015.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from drivetrain.core.job.fragment_execution import (
@@ -45,7 +45,6 @@ from drivetrain.core.job.fragment_execution import (
 )
 from drivetrain.core.job.job_events import (
     TRANSITIONS,
-    CancelAttempt,
     DeployAttempt,
     JobChanged,
     JobEffect,
@@ -54,6 +53,7 @@ from drivetrain.core.job.job_events import (
     Vertex,
     WakeFragment,
     WakeJob,
+    pending_commands,
 )
 from drivetrain.core.job.placement import Placement, ReadyExecutor
 from drivetrain.core.job.restarts import RandomSource, RestartPolicy, RestartStrategy
@@ -122,7 +122,7 @@ class Job:
         return [
             effect
             for execution in self._current.values()
-            for effect in _pending_commands(execution, self._drains)
+            for effect in pending_commands(execution, self._drains)
         ]
 
     def saved(self) -> dict[str, object]:
@@ -247,6 +247,14 @@ class Job:
         execution.step(ExecutionEvent.SCHEDULE)
         return self._deploy()
 
+    def code_changed(self, fragments: Iterable[str]) -> list[JobEffect]:
+        """Other code of these fragments is in force: earlier failures of theirs do not count any more."""
+        effects: list[JobEffect] = []
+        for fragment in sorted(self._strategies.keys() & set(fragments)):
+            self._strategies[fragment] = RestartStrategy(self._policy, self._rng)
+            effects += self.fragment_due(fragment, self._current[fragment].attempt)
+        return effects
+
     def job_due(self, restart: int) -> list[JobEffect]:
         """The delay before the job's restart is over; ignored when it is no longer awaited."""
         if self.state is not JobState.RESTARTING or restart != self._restart:
@@ -330,7 +338,7 @@ class Job:
         for execution in self._current.values():
             if not execution.is_terminal:
                 execution.step(ExecutionEvent.CANCEL)
-            effects += _pending_commands(execution, drain)
+            effects += pending_commands(execution, drain)
         return effects
 
     def _look_for_end(self) -> list[JobEffect]:
@@ -380,16 +388,6 @@ class Job:
             raise InternalError("job invariant 5: canceled and restarting", history=story)
         for strategy in (self._strategy, *self._strategies.values()):
             strategy.check()
-
-
-def _pending_commands(execution: Execution, drain: bool) -> list[JobEffect]:
-    if execution.executor is None:
-        return []
-    if execution.state is ExecutionState.DEPLOYING:
-        return [DeployAttempt(execution.fragment, execution.attempt, execution.executor)]
-    if execution.state is ExecutionState.CANCELING:
-        return [CancelAttempt(execution.fragment, execution.attempt, execution.executor, drain)]
-    return []
 
 
 def _table(value: object) -> Mapping[str, object]:

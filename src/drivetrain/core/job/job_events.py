@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from drivetrain.core.job.fragment_execution import ExecutorId, FragmentId
+from drivetrain.core.job.fragment_execution import Execution, ExecutionState, ExecutorId, FragmentId
 
 
 class JobState(StrEnum):
@@ -109,3 +109,14 @@ class JobChanged:
 
 
 JobEffect: TypeAlias = DeployAttempt | CancelAttempt | WakeFragment | WakeJob | RecordJobEnd | JobChanged
+
+
+def pending_commands(execution: Execution, drain: bool) -> list[JobEffect]:
+    """The commands about an attempt that its executor has not carried out yet."""
+    if execution.executor is None:
+        return []
+    if execution.state is ExecutionState.DEPLOYING:
+        return [DeployAttempt(execution.fragment, execution.attempt, execution.executor)]
+    if execution.state is ExecutionState.CANCELING:
+        return [CancelAttempt(execution.fragment, execution.attempt, execution.executor, drain)]
+    return []

@@ -132,6 +132,8 @@ class JobStatus(msgspec.Struct, frozen=True, array_like=True):
     """Free bytes of the file system that holds the state directory; None: not known."""
     disk_total: int | None = None
     """How large that file system is."""
+    change: str | None = None
+    """The change of the application that is under way, in words."""
 
 
 def moment_of(status: JobStatus) -> Moment:

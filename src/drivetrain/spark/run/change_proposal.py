@@ -13,7 +13,8 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 
 Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
+NO_QUERIES: Final[Mapping[str, FragmentQuery]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,10 @@ def checked(
     asked: RequestedChange,
     *,
     start: Start | None = None,
+    not_started: Mapping[str, FragmentQuery] = NO_QUERIES,
 ) -> Proposal:
-    """Check a change, and compile it for the fragments that `drivers` drive, by id.
+    """Check a change, and compile it for the fragments that `drivers` drive, by id, and for the queries
+    `not_started` of fragments that wait for a restart.
 
     `start` makes the first query of a new fragment; without it new fragments are not compiled. Raises the
     errors of `LiveChanges.propose`.
@@ -110,13 +114,7 @@ def checked(
     before = versions.in_force
     asked = _with_subscriptions(before, asked)
     record, graph, options = asked.record, asked.graph, asked.options
-    if before.record.number != asked.against:
-        raise UserError(
-            "the application has changed meanwhile",
-            expected=f"version {asked.against}",
-            got=f"version {before.record.number}",
-            remedy="look at the difference again",
-        )
+    _require_current(before.record, asked.against)
     _refuse_other_application(before, graph)
     _require_possible(before.record, record, options)
     if not options.even_if_read:
@@ -153,8 +151,19 @@ def checked(
     _prepare_subscriptions(before, loaded)
     if options.at is not None:
         return _at_a_time(versions, drivers, loaded, change, asked, options.at)
-    sets, queries = _compiled(versions, drivers, loaded, change, start)
+    running = {**{id: driver.query for id, driver in drivers.items()}, **not_started}
+    sets, queries = _compiled(versions, running, loaded, change, start)
     return Proposal(_with_schemas(loaded, change), change, asked.made_how, asked.code, sets, queries)
+
+
+def _require_current(in_force: GraphVersion, against: int) -> None:
+    if in_force.number != against:
+        raise UserError(
+            "the application has changed meanwhile",
+            expected=f"version {against}",
+            got=f"version {in_force.number}",
+            remedy="look at the difference again",
+        )
 
 
 def _require_possible(before: GraphVersion, record: GraphVersion, options: ChangeOptions) -> None:
@@ -193,7 +202,7 @@ def _prepare_subscriptions(before: LoadedVersion, loaded: LoadedVersion) -> None
 
 def _compiled(
     versions: ApplicationVersions,
-    drivers: Mapping[str, FragmentDriver],
+    running: Mapping[str, FragmentQuery],
     loaded: LoadedVersion,
     change: Change,
     start: Start | None,
@@ -204,10 +213,10 @@ def _compiled(
     for fragment in loaded.plan.fragments:  # in this order: a channel's columns are those of its producer
         if fragment.id in change.starts and start is not None:
             queries[fragment.id] = start(loaded, fragment)
-        elif fragment.id in change.restarts and fragment.id in drivers:
-            check_trunk(versions, loaded, fragment, changing_query(drivers, fragment.id))
-        elif fragment.id in change.touched & drivers.keys():
-            sets[fragment.id] = versions.branch_set(loaded, changing_query(drivers, fragment.id))
+        elif fragment.id in change.restarts and fragment.id in running:
+            check_trunk(versions, loaded, fragment, changing(running[fragment.id]))
+        elif fragment.id in change.touched & running.keys():
+            sets[fragment.id] = versions.branch_set(loaded, changing(running[fragment.id]))
     return sets, queries
 
 
@@ -237,7 +246,7 @@ def _at_a_time(
             remedy="make this change without a time",
         )
     before = versions.in_force
-    queries = {id: changing_query(drivers, id) for id in sorted(change.touched & drivers.keys())}
+    queries = {id: changing(drivers[id].query) for id in sorted(change.touched & drivers.keys())}
     at_ms = checked_time(versions, drivers, loaded, change.touched, asked.code, at)
     loaded = dataclasses.replace(loaded, record=msgspec.structs.replace(loaded.record, at_ms=at_ms))
     sets = {
@@ -256,13 +265,12 @@ def begun_notices(record: GraphVersion, change: Change, context: CompileContext)
     return [notice, "checkpoints begin with the next start; until then every sink shows each batch alone"]
 
 
-def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> MicroBatchQuery:
-    """The query of a fragment, which can change while it runs; raises UserError if it cannot."""
-    query = drivers[fragment].query
+def changing(query: FragmentQuery) -> MicroBatchQuery:
+    """A query that can change while it runs; raises UserError if it cannot."""
     if not isinstance(query, MicroBatchQuery):
         raise UserError(
             "a fragment in real-time mode is one plan, which cannot change while it runs",
-            where=f"fragment {fragment}",
+            where=f"fragment {query.fragment.id}",
             remedy="stop the application, and run it with this graph: it continues with its state",
         )
     return query

@@ -174,6 +174,7 @@ class RunReporter:
             checkpoints=None if loop is None else loop.checkpoints.figures,
             checkpoints_now_ms=monotonic_ms(),
             waiting_for=None if loop is None or self._ended is not None else loop.producers.waiting_for,
+            change=None if loop is None or self._ended is not None else loop.changes.state.in_words,
             disk_free=free,
             disk_total=total,
         )

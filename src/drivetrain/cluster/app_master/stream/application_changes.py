@@ -130,6 +130,11 @@ class ApplicationChanges:
         return self._core.stage is not Stage.IDLE
 
     @property
+    def in_words(self) -> str | None:
+        """The change that is under way, in words."""
+        return self._shown_state().in_words
+
+    @property
     def is_known(self) -> bool:
         """Whether it is known which version is in force, and so which fragments run."""
         return self._state is not None or not self._stored.can_change
@@ -352,6 +357,7 @@ class ApplicationChanges:
             progress = self._running.progress
             progress.shown_before, progress.shown = progress.shown, self._compiled.shown
         self._applied.apply(state_read)  # new fragments start with that
+        self._running.perform(self._running.job.code_changed(change.touched))
         handover = state_read.handover
         self._notice(show_trial(change, None if handover is None else handover.at_ms))
         self._take(trial.VersionRecorded())

@@ -7,8 +7,8 @@ Design: this process fetches the archive, as a worker does for an application th
 into the state directory, which all executors reach. The first executor builds the graph from it, in a
 separate process, compares it with the version in force, and compiles the changed fragments that it runs;
 every other executor that runs a changed fragment compiles that, too, and adds the schemas of its new channels
-to the proposal; the last one then compiles the fragments that start. If one of them refuses, or is lost, the
-change is refused.
+to the proposal; the last one then compiles the fragments that start, and those that wait for a restart: code
+that fails again and again can be corrected, too. If one of them refuses, or is lost, the change is refused.
 
 Invariants:
 
@@ -121,8 +121,11 @@ class ChangeCompiler:
         )
 
     def _running(self) -> str:
-        """An executor that runs a fragment; raises UnavailableError when none does."""
+        """An executor that runs a fragment, or one that may, if all fragments wait for a restart; raises
+        UnavailableError without any."""
         running = [str(e.executor) for e in self._job.executions if e.is_placed and e.executor is not None]
+        if not running and any(e.attempt > 1 and not e.is_terminal for e in self._job.executions):
+            running = [member.id for member in self._owner.pool.ready]
         if not running:
             raise UnavailableError("no fragment of the application runs now", remedy="try again")
         return min(running)
@@ -134,9 +137,10 @@ class ChangeCompiler:
             last, other = missing, await self._ask(missing, request)
             asked.add(missing)
             self._require_same(first, other)
-        if first.starts:
-            with_starts = msgspec.structs.replace(request, has_starts=True)
-            self._require_same(first, await self._ask(last, with_starts))
+        waiting = self._waiting(first, request)
+        if first.starts or waiting:
+            with_rest = msgspec.structs.replace(request, has_starts=bool(first.starts), not_running=waiting)
+            self._require_same(first, await self._ask(last, with_rest))
         change, history = await self._owner.context.blocking(self._stored.proposed, request.id)
         if (change.number, tuple(sorted(change.touched))) != (first.number, first.touched):
             raise UnavailableError("the application has changed meanwhile", remedy="try again")
@@ -154,16 +158,27 @@ class ChangeCompiler:
             if fragment in checked.starts:
                 continue
             execution = self._job.execution(fragment)
-            if execution is None or execution.state not in _COMPILED:
+            executor = None if execution is None else execution.executor
+            if execution is None or executor is None or execution.state not in _COMPILED:
+                continue
+            if executor not in asked and self._owner.pool.find(executor) is not None:
+                return executor
+        return None
+
+    def _waiting(self, checked: VersionChecked, request: CheckVersion) -> tuple[str, ...]:
+        """The changed fragments that wait for a restart; raises UnavailableError if one has not begun yet, or
+        if the change needs those that wait."""
+        executions = {f: self._job.execution(f) for f in checked.touched if f not in checked.starts}
+        found = {f: e for f, e in executions.items() if e is None or e.state not in _COMPILED}
+        needs_all = request.options.at is not None or request.options.history_ms is not None
+        for fragment, execution in found.items():
+            if execution is None or execution.attempt == 1 or needs_all:
                 raise UnavailableError(
                     "a fragment that the change concerns is starting",
                     where=f"fragment {fragment}",
                     remedy="try again in a moment",
                 )
-            executor = execution.executor
-            if executor is not None and executor not in asked and self._owner.pool.find(executor) is not None:
-                return executor
-        return None
+        return tuple(found)
 
     async def _ask(self, executor: str, request: CheckVersion) -> VersionChecked:
         member = self._owner.pool.find(executor)

@@ -351,7 +351,8 @@ class StreamAppMaster(ApplicationMaster):
         """The status for followers."""
         if self._loaded is None:
             return self.base_status(JobState.CREATED)
-        return status_of(self, self._loaded.running, self._loaded.duties, self._checkpoints)
+        loaded = self._loaded
+        return status_of(self, loaded.running, loaded.duties, self._checkpoints, loaded.changes.in_words)
 
     def waiting_for(self) -> str | None:
         """The reason why the application cannot process or end yet; None while it processes."""

@@ -22,8 +22,9 @@ def status_of(
     running: RunningJob,
     duties: ApplicationLifecycle,
     checkpoints: CheckpointTraffic,
+    change: str | None,
 ) -> JobStatus:
-    """The status of the application of `owner`."""
+    """The status of the application of `owner`; `change` is the one that is under way, in words."""
     prepared, progress = duties.requests.prepared, running.progress
     return msgspec.structs.replace(
         owner.base_status(ShownState(running.job.state.value)),
@@ -41,6 +42,7 @@ def status_of(
         checkpoints_now_ms=owner.now_ms,
         disk_free=progress.disk_free,
         disk_total=progress.disk_total,
+        change=change,
     )
 
 

@@ -463,6 +463,7 @@ export interface Job {
   clock_ms: number | null;
   fraction: number | null;
   waiting_for: string | null;
+  change: string | null;
   life: number;
   replay_from_ms: number | null;
   skipped: number;

@@ -355,6 +355,7 @@ function Origin({ of }) {
             "Life of its state",
             `${now.life}${now.replay_from_ms == null ? "" : `, replayed from ${showClock(now.replay_from_ms)} UTC`}`,
           ],
+        now && now.change && ["Change", html`<${Said} of=${now.change} />`],
         one.why && ["Why", html`<${Said} of=${one.why} />`],
       ]}
     />

@@ -6,7 +6,7 @@ import { html, useState } from "../lib/dom.js";
 import { showClock, showCount, showCounted } from "../lib/figures.js";
 import { usePolled } from "../lib/polled.js";
 import { may } from "../lib/session.js";
-import { isOver, snapshot } from "../lib/store.js";
+import { isOver, job, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { AskedToGoBack } from "../parts/actions.js";
 import { Badge } from "../parts/badge.js";
@@ -34,6 +34,7 @@ export function VersionsPage() {
     app,
   );
   const changes = may("user") && !isOver.value;
+  const underWay = job.value?.change;
   const failed = found?.versions.filter((one) => one.why) ?? [];
   return html`
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
@@ -43,6 +44,7 @@ export function VersionsPage() {
           ? html`<${Table} label="Versions" rows=${found.versions} id=${(/** @type {Version} */ one) => `${one.number}`} columns=${columns(setNumber, setWanted)} />`
           : html`<${Empty}>${found ? "No version is recorded: the application has not run yet." : problem ? "Nothing could be read." : "Reading the state of the application …"}<//>`
       }
+      ${underWay ? html`<p class="empty">Under way: <${Said} of=${underWay} /></p>` : null}
       ${failed.map((one) => html`<p key=${one.number} class="empty">Version ${one.number} failed in <${Said} of=${one.failed_fragment ?? "the application"} />: <${Said} of=${one.why ?? ""} /></p>`)}
     <//>
     ${found && found.versions.length > 1 ? html`<${ComparedPanel} app=${app} versions=${found.versions} />` : null}
