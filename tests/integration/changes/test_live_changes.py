@@ -104,6 +104,7 @@ def test_code_that_fails_is_rolled_back_and_its_batch_runs_with_the_version_befo
     assert ending.outcome is Outcome.ROLLED_BACK
 
 
+@pytest.mark.nightly("test_kept_parts frees the functions of a run")
 def test_the_large_function_of_a_version_is_freed_when_another_version_has_begun(
     drive: Harness, spark: SparkSession
 ) -> None:

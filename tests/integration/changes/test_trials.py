@@ -55,6 +55,7 @@ def marks(directory: Path) -> list[int]:
     return sorted(row["mark"] for row in rows(directory / "marked"))
 
 
+@pytest.mark.nightly("test_changes_of_a_run has trials whose first batches are empty")
 def test_code_that_fails_on_every_message_is_rolled_back_though_its_first_batches_were_empty(
     drive: Harness,
 ) -> None:

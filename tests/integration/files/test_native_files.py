@@ -74,7 +74,13 @@ def test_lines_are_those_of_our_own_reader(spark: SparkSession, tmp_path: Path, 
     assert len(ours) == 10
 
 
-@pytest.mark.parametrize("returns", [True, False], ids=["returns", "no returns"])
+@pytest.mark.parametrize(
+    "returns",
+    [
+        pytest.param(True, id="returns"),
+        pytest.param(False, id="no returns", marks=pytest.mark.nightly("the lines with returns")),
+    ],
+)
 def test_every_division_of_files_gives_the_same_lines(
     spark: SparkSession, tmp_path: Path, returns: bool
 ) -> None:

@@ -104,6 +104,7 @@ def test_partitions_are_directories_and_are_finished_by_the_next_process(place: 
     assert names == {"p=x", "p=y%2Fz"}
 
 
+@pytest.mark.nightly("the unit tests of sinks run the same; other tests of this module write to HDFS")
 def test_a_delta_table_refuses_a_process_that_slept_and_is_compacted(place: Place) -> None:
     declared = sinks.delta(place.uri)
     sink, zombie = place.open(declared), place.open(declared)

@@ -55,6 +55,7 @@ RUNNING = world.status_of(
     accumulators={"bad lines": 3, "seconds": 1.5},
     fraction=0.427,
     errors=(ERROR,),
+    change="version 3 is on trial, waiting for messages in count",
 )
 
 APPS = """\
@@ -75,6 +76,7 @@ wc-2 active
   clock               2013-01-01 05:00:00
   application master  number 2 on w1
   job                 running, for 2.5 s, 42 % of its input
+  change              version 3 is on trial, waiting for messages in count
 
  warning  lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the rest
  warning  out: 4 of 37 messages came too late

@@ -146,6 +146,7 @@ def status_of(text: str) -> Any:
         counts={text: (NUMBER, NUMBER, NUMBER, NUMBER)},
         accumulators={text: NUMBER, text + "f": 1.5},
         waiting_for=text,
+        change=text,
         checkpoints=checkpoints(text),
     )
 

@@ -27,6 +27,7 @@ from drivetrain.core.change.difference import (
 from drivetrain.core.change.graph_version import GraphVersion, shapes_fit, state_fits, state_shape, version_of
 from drivetrain.core.change.trunks import has_same_trunk
 from drivetrain.core.plan.planner import plan
+from nightly_run import examples
 
 
 def kind_of(operation: Operation) -> str:
@@ -159,7 +160,7 @@ def test_a_fragment_with_state_and_a_source_leaves_only_if_it_is_discarded() -> 
 
 
 @given(graphs(), graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_it_is_refused_exactly_if_the_shape_of_the_state_differs(old: Graph, new: Graph) -> None:
     fits = state_shape(plan(old)) == state_shape(plan(new))
     found = difference(version(old), version(new))

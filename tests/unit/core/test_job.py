@@ -27,6 +27,7 @@ from drivetrain.core.job.job_events import (
 from drivetrain.core.job.placement import ReadyExecutor
 from drivetrain.core.job.restarts import RestartKind, RestartPolicy
 from drivetrain.errors import InternalError
+from nightly_run import examples
 
 S = JobState
 A, B = FragmentId("a"), FragmentId("b")
@@ -147,7 +148,7 @@ def test_a_canceled_job_drains_and_never_restarts() -> None:
     assert made.executor_lost(Y.id, "gone", 0) == [JobChanged(S.CANCELED)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.sampled_from(list(E)[3:])), max_size=60))
 def test_any_story_keeps_the_invariants_and_ends(  # noqa: C901 - a script of events
     script: list[tuple[int, int, E]],

@@ -126,7 +126,13 @@ class RunningVersions:
             if asked.made_how == "subscribe":
                 refuse_transactional(before.plan.application, transactional=before.context.transactional)
             waiting = self._next_queries(set(also.waiting) - drivers.keys())
-            made = checked(self.versions, drivers, asked, start=start, not_started=waiting)
+            try:
+                made = checked(self.versions, drivers, asked, start=start, not_started=waiting)
+            finally:
+                for source in (
+                    source for query in waiting.values() for source in query.trunk.sources.values()
+                ):
+                    source.close()
             known = {channel.id for channel in before.plan.subscriptions}
             note_columns(made.loaded.plan, self.versions.rundir, made.loaded.context.schemas, known)
             left = {id for ids in self.stored.to_remove().values() for id in ids}

@@ -10,8 +10,15 @@ import pytest
 
 from drivetrain.actor import ActorSystem
 from drivetrain.actor.path import Address
-from drivetrain.actor.remote import Connection, ConnectionEvents, RemoteSettings, TcpTransport, attach_remote
-from drivetrain.actor.remote.associations import MOST_PLACES, Associations
+from drivetrain.actor.remote import (
+    Connection,
+    ConnectionEvents,
+    RemoteSettings,
+    TcpTransport,
+    associations,
+    attach_remote,
+)
+from drivetrain.actor.remote.associations import Associations
 from drivetrain.actor.remote.handshake import AcceptorHandshake, LocalIdentity
 from drivetrain.actor.remote.peer_warnings import LONGEST, MOST_LINES, PERIOD_S, PeerWarnings, printable
 from drivetrain.actor.remote.pending_handshakes import PendingHandshakes
@@ -121,15 +128,16 @@ class Unused:
         return not self.is_needed
 
 
-def test_places_that_peers_name_are_bounded_and_those_in_use_stay() -> None:
+def test_places_that_peers_name_are_bounded_and_those_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(associations, "MOST_PLACES", 100)
     places = Associations(Unused)  # type: ignore[arg-type]
     used = places.find(Address("used", "h", 1, 5))
     used.is_needed = True  # type: ignore[attr-defined]
-    for number in range(3 * MOST_PLACES):
+    for number in range(300):
         address = Address("s", f"h{number}", 1, number + 1)
         if places.has_room_for(address):
             places.find(address).is_needed = True  # type: ignore[attr-defined]
-    assert len(places) == MOST_PLACES
+    assert len(places) == 100
     assert places.has_room_for(Address("used", "h", 1, 6))
     for association in places:
         association.is_needed = association is used  # type: ignore[attr-defined]
