@@ -3,7 +3,7 @@
 A function differs from another one if what it uses of its own module differs; other modules count by their
 names. So the times are in a module of their own: they grow, and a sink that notes them stays the same.
 
-Called by `changes` and `scale`.
+Called by `attaching`, `changes` and `scaling_pause`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ class Times:
 
     def __init__(self) -> None:
         self.seen: list[float] = []
+        self._rows: list[int] = []
 
-    def note(self) -> None:
-        """A batch comes out."""
+    def note(self, rows: int = 0) -> None:
+        """A batch comes out, with so many rows."""
+        self._rows.append(rows)
         self.seen.append(time.perf_counter())
+
+    def batches(self) -> list[tuple[float, int]]:
+        """When each batch came out, and how many rows it had."""
+        return list(zip(self.seen, self._rows, strict=False))
 
     def wait_for_more(self, batches: int, at_most_s: float = 120) -> None:
         """Wait for that many batches from now on."""

@@ -6,8 +6,13 @@ Called by `conftest.py` and by the tests that do more in the nightly run.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
 
 Point = TypeVar("Point")
 
@@ -20,6 +25,12 @@ def is_nightly() -> bool:
 def first_seed(otherwise: int) -> int:
     """The first seed of the variable (`7`, `128-600` or `3,5`) in the nightly run; `otherwise` in others."""
     return int(os.environ.get("DRIVETRAIN_SEEDS", str(otherwise)).split(",")[0].split("-")[0])
+
+
+def some_by_day(values: Iterable[Point], by_day: Collection[Point], why: str) -> list[ParameterSet]:
+    """The parameters of a test, of which the others are for the nightly run, because of `why`."""
+    at_night = pytest.mark.nightly(why)
+    return [pytest.param(value, marks=() if value in by_day else at_night) for value in values]
 
 
 def examples(at_night: int) -> int:

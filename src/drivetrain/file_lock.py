@@ -21,11 +21,18 @@ Invariants:
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import threading
 from pathlib import Path
 from typing import Final
 
 from drivetrain.private_files import private
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 10.0
+"""How long a process waits for a lock before it logs who holds it."""
 
 
 class FileLock:
@@ -61,8 +68,30 @@ class FileLock:
             return True
 
     def wait(self, *, shared: bool = False) -> None:
-        """Take it when it is free; blocks. Raises OSError."""
-        self._lock(_kind(shared=shared))
+        """Take it when it is free; blocks, and after ten seconds logs who holds it. Raises OSError."""
+        if self.take(shared=shared):
+            return
+        warning = threading.Timer(PATIENCE_S, self._warn)
+        warning.daemon = True
+        warning.start()
+        try:
+            self._lock(_kind(shared=shared))
+        finally:
+            warning.cancel()
+
+    def _warn(self) -> None:
+        log.warning("this process waits for the lock %s, held by %s", self.path, self.holder())
+
+    def holder(self) -> str:
+        """The holder of the lock, in words, as far as the system shows it."""
+        try:
+            inode = os.stat(self.path).st_ino
+            rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+            pid = next(int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].endswith(f":{inode}"))
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, StopIteration, ValueError, IndexError):
+            return "a process that cannot be seen from here; it may be on another machine"
+        return f"process {pid}" + (", which is suspended: continue or end it" if state == "T" else "")
 
     def is_kept(self) -> bool:
         """Whether the lock is held, and the file of this name is still the one that is locked, with the

@@ -90,19 +90,19 @@ async def test_every_message_is_shown_once_whatever_happens_to_executors(simulat
     await scenario(simulation)
 
 
-@simulate(seeds=2, at_most=1000)
+@simulate(seeds=1, at_most=1000)
 async def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once(
     simulation: Simulation,
 ) -> None:
     await scenario(simulation, is_growing=True)
 
 
-@simulate(seeds=2, at_most=1000)
+@simulate(seeds=1, at_most=1000)
 async def test_a_fragment_with_a_history_takes_every_message_since_then_once(simulation: Simulation) -> None:
     await scenario(simulation, has_history=True)
 
 
-@simulate(seeds=2, at_most=100)
+@simulate(seeds=1, at_most=100)
 async def test_a_fragment_gets_former_messages_if_nothing_befalls_those_that_read_them(
     simulation: Simulation,
 ) -> None:
@@ -315,7 +315,7 @@ async def test_an_executor_that_freezes_out_of_reach_keeps_its_fragments_until_i
         await end(world)
 
 
-@simulate(seeds=2, at_most=300)
+@simulate(seeds=1, at_most=300)
 async def test_an_executor_that_wakes_without_its_locks_counts_for_nothing(simulation: Simulation) -> None:
     with attempt_world(simulation, []) as world:
         world.is_one_machine = False
@@ -472,7 +472,7 @@ async def test_a_trial_ends_before_the_application_does(simulation: Simulation) 
             assert any(row >= OF_A_VERSION for row in shown), "nothing went through another version"
 
 
-@simulate(seeds=2, at_most=200)
+@simulate(seeds=1, at_most=200)
 async def test_another_application_gets_every_message_once_whatever_happens_to_both(
     simulation: Simulation,
 ) -> None:

@@ -98,7 +98,7 @@ async def scenario(simulation: Simulation, masters: int) -> None:
     assert world.records.accepted, "nothing was ever accepted"
 
 
-@simulate(seeds=6, until_s=300)
+@simulate(seeds=4, until_s=300)
 async def test_three_masters_keep_their_promises_under_faults(simulation: Simulation) -> None:
     await scenario(simulation, 3)
 

@@ -114,7 +114,7 @@ def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_ther
 
 def test_fragments_are_scaled_though_the_process_is_killed_at_any_file_that_is_changed() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, scalings=6)), chosen_seeds(3, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, scalings=6)), chosen_seeds(2, at_most=1000))
     assert len(worlds) == 1 or sum(world.scaled for world in worlds) > len(worlds), "few were scaled"
 
 
@@ -128,7 +128,7 @@ def test_a_process_that_dies_while_a_fragment_is_scaled_goes_on_from_there(point
 
 def test_every_message_is_shown_once_though_the_disk_is_lost_again_and_again() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, is_copied=True)), chosen_seeds(4, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, is_copied=True)), chosen_seeds(2, at_most=1000))
     assert len(worlds) == 1 or sum(world.lost for world in worlds) > len(worlds) / 3, "few disks were lost"
 
 
@@ -151,7 +151,7 @@ OF_STATES = (CrashPoint.STATE_EMPTIED, CrashPoint.STATE_RESTORED)
 
 def test_a_state_that_a_change_drops_begins_empty_and_is_back_after_a_rollback() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, drops=True)), chosen_seeds(3, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, drops=True)), chosen_seeds(2, at_most=1000))
     states = [world.states for world in worlds if world.states is not None]
     if len(worlds) > 1:
         assert sum(one.looked_at for one in states) > 10 * len(worlds), "few states were read"

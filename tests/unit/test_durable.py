@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from drivetrain import durable
+from drivetrain import durable, file_lock
 from drivetrain.config import Config
 from drivetrain.core.state.two_state import Picture
 from drivetrain.durable import write_whole
@@ -165,6 +166,31 @@ def test_a_lock_excludes_others_until_its_holder_is_killed(tmp_path: Path) -> No
     finally:
         held.kill()
         held.communicate(timeout=60)
+
+
+def test_who_waits_for_a_lock_is_shown_who_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(file_lock, "PATIENCE_S", 0.05)
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLDER, str(path), "alone"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        holder.send_signal(signal.SIGSTOP)
+        mine = FileLock(path)
+        waiting = threading.Thread(target=mine.wait)
+        waiting.start()
+        deadline = time.monotonic() + 60
+        while not caplog.messages and time.monotonic() < deadline:
+            time.sleep(0.01)
+        holder.kill()
+    waiting.join(60)
+    assert mine.is_kept()
+    held = f"held by process {holder.pid}, which is suspended: continue or end it"
+    assert caplog.messages == [f"this process waits for the lock {path}, {held}"]
+    mine.release()
+    assert mine.holder() == "a process that cannot be seen from here; it may be on another machine"
 
 
 def test_a_shared_lock_lets_others_share_and_nobody_be_alone(tmp_path: Path) -> None:

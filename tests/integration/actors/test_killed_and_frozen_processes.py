@@ -135,6 +135,7 @@ async def ask_until_there_is_room(echo: ActorRef) -> Counted:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.nightly("other tests of this module reach what it reaches; test_tls")
 def test_every_message_arrives_once_and_in_order(tmp_path: Path) -> None:
     async def main() -> None:
         async with system() as here, child(tmp_path) as other:

@@ -16,6 +16,7 @@ from drivetrain.actor import UnreachableError
 from drivetrain.actor.remote.auth import NONCE_BYTES
 from drivetrain.actor.remote.framing import header_of
 from drivetrain.actor.remote.wire import PROTOCOL_VERSION, Batch, Hello, encode
+from nightly_run import some_by_day
 
 
 @asynccontextmanager
@@ -63,7 +64,14 @@ GARBAGE: dict[str, Callable[[Child], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("kind", GARBAGE)
+@pytest.mark.parametrize(
+    "kind",
+    some_by_day(
+        GARBAGE,
+        ["noise", "a frame of a gigabyte", "a greeting and then noise"],
+        "test_fuzzed_messages; other garbage is refused by day",
+    ),
+)
 def test_garbage_is_refused_with_one_line_and_others_are_served(kind: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with child(tmp_path) as other, system() as here:

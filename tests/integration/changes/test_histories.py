@@ -118,6 +118,7 @@ def test_a_window_gets_the_messages_that_were_before_it_and_those_that_flow_mean
     assert set(list(marks(drive.directory).values())[-9:]) == {2}
 
 
+@pytest.mark.nightly("simulated by test_shells_under_kills")
 def test_a_version_with_a_history_that_fails_or_is_cancelled_leaves_nothing(drive: Harness) -> None:
     feed = Feed(drive.directory)
     feed.put(30)

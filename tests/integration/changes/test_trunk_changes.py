@@ -35,6 +35,7 @@ def fits_a_split(drive: Harness, feed: Feed, clean: set[int]) -> bool:
     return any(found == modelled({1: split, 2: feed.count}, clean, feed.count) for split in splits)
 
 
+@pytest.mark.nightly("test_dropped_states restarts a query; test_changes_of_a_run has every point")
 def test_a_fragment_restarts_alone_with_another_trunk_and_keeps_its_state(
     drive: Harness, spark: SparkSession
 ) -> None:

@@ -443,6 +443,7 @@ def test_threads_of_an_executor_are_shown_in_python_and_java(shop: Shop) -> None
     assert str(stacks.executor) in str(caught.value.got)
 
 
+@pytest.mark.nightly("test_local_cluster kills processes; simulated by test_attempts_under_faults")
 def test_the_leader_the_application_master_and_an_executor_die_and_every_message_counts_once(
     shop: Shop,
 ) -> None:

@@ -252,6 +252,7 @@ def test_two_workers_cannot_share_a_directory(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("test_worker_registration")
 def test_a_lower_epoch_is_refused_and_killed(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         world.start_worker(world.program("sleeps", SLEEPS))
@@ -283,6 +284,7 @@ def test_missing_code_fails_the_launch(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+@pytest.mark.nightly("the unit tests of logs")
 def test_a_chatty_process_does_not_fill_the_disk_and_its_log_can_be_read(tmp_path: Path) -> None:
     text = (
         "for number in range(20000): print(f'line {number:06d}')\n"

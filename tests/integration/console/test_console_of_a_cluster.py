@@ -161,6 +161,7 @@ def test_metrics_of_the_cluster_are_told(http: httpx.Client) -> None:
 
 
 @pytest.mark.nightly("test_changes_in_a_cluster reaches what it reaches")
+@pytest.mark.nightly("test_writing, over HTTP")
 def test_killing_is_an_operation_and_is_noted(cluster: Any, http: httpx.Client) -> None:
     place = cluster.directory / "other"
     place.mkdir()

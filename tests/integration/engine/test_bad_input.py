@@ -33,6 +33,7 @@ from drivetrain.spark.batch.read_dead_letters import dead_letters
 SCHEMA = "at timestamp, key string, n int"
 GOOD = '{"at": "2024-01-01T00:00:00Z", "key": "a", "n": 1}\n'
 MOST_LINES = 25
+IN_PROCESS = pytest.mark.nightly("test_run_command, in its own process")
 
 
 def given(drive: Harness, text: str | bytes, name: str = "a.jsonl") -> Path:
@@ -443,9 +444,11 @@ def test_logged_messages_appear_and_dead_letters_can_be_shown(tmp_path: Path) ->
     ("text", "arguments", "said"),
     [
         (MAPPED, ("--set", "spark.mastr=local[2]"), "spark.master"),
-        (MAPPED, ("--set", "outptu=x"), "output"),
-        ("import nothing_of_this_name\n", (), "No module named 'nothing_of_this_name'"),
-        ("raise ValueError('in the file')\n", (), "in the file"),
+        pytest.param(MAPPED, ("--set", "outptu=x"), "output", marks=IN_PROCESS),
+        pytest.param(
+            "import nothing_of_this_name\n", (), "No module named 'nothing_of_this_name'", marks=IN_PROCESS
+        ),
+        pytest.param("raise ValueError('in the file')\n", (), "in the file", marks=IN_PROCESS),
         ("def (:\n", (), "SyntaxError"),
     ],
     ids=["unknown key", "unknown setting", "no module", "raises", "syntax"],

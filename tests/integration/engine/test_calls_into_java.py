@@ -24,6 +24,7 @@ from drivetrain.config import Config
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.spark_engine import _OnBatch
 from drivetrain.spark.session import dataframe_calls
+from nightly_run import some_by_day
 
 MOST_CALLS = {"lines": 12, "windows": 13, "function": 14, "columns": 18, "task": 17, "several": 64}
 BATCHES = 5
@@ -62,7 +63,7 @@ def application(shape: str, place: Path) -> Application:
     return app
 
 
-@pytest.mark.parametrize("shape", MOST_CALLS)
+@pytest.mark.parametrize("shape", some_by_day(MOST_CALLS, ["columns", "windows"], "the same calls, counted"))
 def test_a_batch_asks_java_a_bounded_number_of_times(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
@@ -81,7 +82,9 @@ def test_a_batch_asks_java_a_bounded_number_of_times(
     assert sorted(calls)[len(calls) // 2] <= MOST_CALLS[shape], calls
 
 
-@pytest.mark.parametrize("shape", ["stateless", "windows", "without copies"])
+@pytest.mark.parametrize(
+    "shape", some_by_day(["stateless", "windows", "without copies"], ["windows"], "the same columns")
+)
 def test_the_columns_of_a_batch_are_those_of_its_trunk(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:

@@ -14,6 +14,7 @@ from harness import Harness
 from drivetrain import Application, sources
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from nightly_run import some_by_day
 
 RUNS = 3
 PATIENCE_S = 20.0
@@ -23,7 +24,7 @@ def refused(n: int) -> int:
     raise ValueError(f"{n} is refused")
 
 
-@pytest.mark.parametrize("ending", ["finished", "failed"])
+@pytest.mark.parametrize("ending", some_by_day(["finished", "failed"], ["failed"], "one that failed, by day"))
 def test_queries_that_have_ended_are_forgotten(
     drive: Harness, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_slow_python_function_is_the_cause(drive: Harness) -> None:
     assert result.accumulators == {}
 
 
+@pytest.mark.nightly("test_scaling reads the size of a state; others measure batches")
 def test_a_state_is_measured_in_rows_bytes_and_time(drive: Harness) -> None:
     app, noting = Application("large-state"), Noting()
     keys = 20_000

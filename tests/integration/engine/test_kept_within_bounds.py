@@ -13,6 +13,7 @@ from harness import Harness
 from drivetrain import Application, sinks, sources
 from drivetrain.runtime.dead_letter_pages import newest_of
 from drivetrain.spark.batch.read_dead_letters import dead_letter_stores
+from nightly_run import some_by_day
 
 FILES = 8
 
@@ -49,7 +50,7 @@ class Until:
         return bool(shown(self._out)) or time.monotonic() > self._patience_s
 
 
-@pytest.mark.parametrize("mode", ["off", "on"])
+@pytest.mark.parametrize("mode", some_by_day(["off", "on"], ["on"], "with checkpoints, by day"))
 def test_many_batches_become_one_file_at_the_end_and_every_bad_line_is_kept_once(
     drive: Harness, mode: str
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_function_that_raises_names_its_pattern(drive: Harness) -> None:
     assert "found" in str(raised.value)
 
 
+@pytest.mark.nightly("random applications draw patterns; test_pattern_matches")
 def test_messages_that_do_not_come_are_a_match(drive: Harness) -> None:
     made = events(8)
     parts = (patterns.step("large", f"n >= {LARGE}"), patterns.without(f"n < {LARGE}"))

@@ -214,6 +214,7 @@ def killed_before_any_batch(query: FragmentQuery) -> None:
     raise UnavailableError("killed")
 
 
+@pytest.mark.nightly("test_difference")
 def test_another_graph_on_the_same_state_is_refused(drive: Harness) -> None:
     data = rows(100)
     app = Application("changed")

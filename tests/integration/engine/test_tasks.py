@@ -26,6 +26,7 @@ from drivetrain.errors import GraphError, OperatorError
 
 SCHEMA = "ts timestamp, key string, n bigint"
 ROWS = [(at(i * 1000), f"k{i % 7}", i) for i in range(200)]
+BESIDE_OTHERS = pytest.mark.nightly("other partitioners distribute by day; the unit tests of partitioners")
 
 
 class Tag(Task[Any, tuple[str, int]]):
@@ -39,11 +40,11 @@ class Tag(Task[Any, tuple[str, int]]):
 @pytest.mark.parametrize(
     "partitioner",
     [
-        partitioners.hash("key"),
+        pytest.param(partitioners.hash("key"), marks=BESIDE_OTHERS),
         partitioners.shuffle(),
         partitioners.shuffle_grouping(),
         partitioners.custom(lambda m, n: m.n % n),
-        partitioners.broadcast(),
+        pytest.param(partitioners.broadcast(), marks=BESIDE_OTHERS),
     ],
     ids=str,
 )

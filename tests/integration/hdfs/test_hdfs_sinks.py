@@ -159,6 +159,7 @@ def test_a_source_is_checked_before_anything_runs(place: Place) -> None:
     validate_source(sources.csv(place.uri, schema="id bigint"), place.settings)
 
 
+@pytest.mark.nightly("the same on S3, in test_lost_machine")
 def test_copied_checkpoints_belong_to_one_process_at_a_time(
     hdfs: HdfsServer, place: Place, tmp_path: Path
 ) -> None:

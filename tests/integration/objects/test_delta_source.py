@@ -62,6 +62,7 @@ def table(s3: S3Server, request: pytest.FixtureRequest) -> StoredTable:
     return StoredTable(s3, f"d{abs(hash(request.node.name)):x}"[:40])
 
 
+@pytest.mark.nightly("test_delta_reader; below an application follows a table")
 def test_every_row_comes_once_and_again_where_a_batch_is_repeated(
     table: StoredTable, s3: S3Server, tmp_path: Path
 ) -> None:

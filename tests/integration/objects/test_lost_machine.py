@@ -172,6 +172,7 @@ def test_a_machine_that_is_lost_while_it_runs_costs_no_result_and_shows_none_twi
     outputs.require_exact()
 
 
+@pytest.mark.nightly("simulated by test_taken_for_lost")
 def test_a_process_that_was_taken_for_lost_ends_and_nothing_of_it_is_shown(
     spark: SparkSession, s3: S3Server, tmp_path: Path, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_server_that_is_killed_again_and_again_while_rows_are_written_has_them
     assert found == [(batches * rows, batches * rows, batches * rows - 1)]
 
 
+@pytest.mark.nightly("test_sql_refused, with PostgreSQL")
 def test_a_server_that_stays_away_is_an_error_with_a_remedy_and_the_batch_waits(
     server: MariadbServer, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_the_sink_passes_the_checks_of_connectors(spark: SparkSession, server: R
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.nightly("test_redis_sink")
 def test_an_application_writes_its_results_once_however_often_it_is_run(
     server: RedisServer, tmp_path: Path
 ) -> None:

@@ -314,6 +314,7 @@ def test_a_function_that_waits_for_ever_ends_the_wait() -> None:
         run.send("orders", [("2026-01-01T00:10", "tea", 3)])
 
 
+@pytest.mark.nightly("other tests of this module end runs")
 def test_nothing_is_left_when_a_run_is_over(spark: SparkSession) -> None:
     before = set(Path("/dev/shm").glob("drivetrain-test-*/run-*"))
     with TestRun(shop()) as run:

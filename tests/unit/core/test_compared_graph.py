@@ -38,7 +38,7 @@ def overlap(one: Box, other: Box) -> bool:
     )
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(graphs(), graphs())
 def test_any_two_versions_have_a_picture_in_which_nothing_overlaps_and_nothing_is_missing(
     one: Graph, other: Graph
@@ -55,7 +55,7 @@ def test_any_two_versions_have_a_picture_in_which_nothing_overlaps_and_nothing_i
     assert compared(old, new) == picture, "the same picture each time"
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(graphs(), graphs())
 def test_a_merged_graph_leads_forward_and_has_all_edges_of_the_newer_version(
     one: Graph, other: Graph

@@ -39,6 +39,9 @@ from drivetrain.connectors.files.output_ownership import OURS, SHOWINGS
 from drivetrain.errors import InputError
 from drivetrain.runtime.checkpoints.copied_checkpoints import IF_TAKEN_OVER, TakenOverError
 
+MOST_NAMES: Final = 1_000
+"""How many names of former processes' files a record repeats: each takeover adds a few."""
+
 
 class ShownGroup(msgspec.Struct, frozen=True):
     """Files that become one visible file, `name`; `parts` are their paths below the sink's directory.
@@ -172,8 +175,8 @@ class Showings:
         self, number: int, showing: Showing, late: tuple[str, ...] = (), gone: tuple[str, ...] = ()
     ) -> bool:
         """Append a record after the newest that was read; `late` and `gone` are names that it adds."""
-        late = () if gone else tuple(dict.fromkeys((*self._late, *late)))
-        gone = tuple(dict.fromkeys((*self._gone, *gone)))
+        late = () if gone else _newest_names((*self._late, *late))
+        gone = _newest_names((*self._gone, *gone))
         whole = msgspec.structs.replace(showing, late=late, gone=gone)
         if not self._records.append(number, msgspec.json.encode(whole)):
             return False
@@ -203,6 +206,11 @@ class Showings:
             got=f"a record of its claim {showing.claim or 'without a name'}",
             remedy=IF_TAKEN_OVER,
         )
+
+
+def _newest_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Each name once, and of many the last: a process that slept while so many followed it is not awaited."""
+    return tuple(dict.fromkeys(names))[-MOST_NAMES:]
 
 
 def _names(showing: Showing) -> tuple[str, ...]:
