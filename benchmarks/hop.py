@@ -39,7 +39,7 @@ PATIENCE_S = 600.0
 
 
 def messages(scale: Scale) -> int:
-    return 200_000 if scale.quick else 4_000_000
+    return (200_000 if scale.quick else 4_000_000) * scale.times
 
 
 def directory(scale: Scale) -> Path:
@@ -248,7 +248,12 @@ JOB = Job(
     units=messages,
     check=check,
     goals={TWO_QUERIES: 1.0},
-    columns=(("message_bytes", "log, bytes per message"), ("peak_mib", "peak memory, MiB")),
+    columns=(
+        ("seconds", "seconds"),
+        ("message_bytes", "log, bytes per message"),
+        ("peak_mib", "peak memory, MiB"),
+    ),
+    grows=True,
 )
 
 if __name__ == "__main__":
