@@ -39,13 +39,13 @@ from drivetrain.connectors.files.parquet_groups import ROWS_PER_BATCH, read_row_
 from drivetrain.connectors.files.partition_folders import PartitionFolders
 from drivetrain.connectors.files.text_decoder import TextDecoder
 from drivetrain.connectors.files.text_records import BadRecord, Decoder, bad_record_error, parse_records
-from drivetrain.connectors.reduced_batches import Reducer
 from drivetrain.connectors.schema import ddl_types, to_arrow
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.columns import PUNCT
 from drivetrain.runtime.file_locations import FoundFile, compression_of, list_files, locate
 from drivetrain.runtime.objects.locations import is_in_object_store
 from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.spark.channel.reduced_batches import Reducer
 from drivetrain.spark.connector.planner_process import end_with_connection
 from drivetrain.spark.connector.reduction import Reduction
 from drivetrain.spark.connector.source import BAD_COLUMN

@@ -156,6 +156,18 @@ class ChannelFiles:
         with suppress(FileNotFoundError):
             self._fs.delete_file(self._full(path))
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are on a local disk."""
+        return self._local
+
+    def made_folder(self, folder: str) -> str:
+        """The full path of a folder, which is made if it is missing. Raises OutputError and DiskFullError."""
+        full = self._full(folder)
+        with self._writing(full):
+            self._make_folder(posixpath.join(full, "any"))
+        return full
+
     # -- by kind of file system ------------------------------------------------------------------
 
     def _full(self, path: str) -> str:

@@ -98,9 +98,18 @@ def indexed_by(segment: Segment, column: Any) -> Segment:
     return msgspec.structs.replace(segment, min_ts_ms=lowest, max_ts_ms=highest)
 
 
-def read_segment(files: ChannelFiles, segment: Segment) -> Iterator[Any]:
-    """Yield the record batches of a segment; raises MessageLossError unless it matches the log."""
-    reader = ipc.open_file(verified(files, segment))
+def read_segment(
+    files: ChannelFiles, segment: Segment, columns: Sequence[str] | None = None
+) -> Iterator[Any]:
+    """Yield the record batches of a segment; raises MessageLossError unless it matches the log.
+
+    They have only those columns that are among `columns`; the others are not decompressed. None: all.
+    """
+    content = verified(files, segment)
+    reader = ipc.open_file(content)
+    if columns is not None and not set(reader.schema.names) <= set(columns):
+        wanted = [index for index, name in enumerate(reader.schema.names) if name in set(columns)]
+        reader = ipc.open_file(content, options=ipc.IpcReadOptions(included_fields=wanted))
     for index in range(reader.num_record_batches):
         yield reader.get_batch(index)
 

@@ -22,9 +22,11 @@ predicate past such a filter, nor the filter past a predicate.
 
 Invariants:
 
-1. After `with_channel_clock` the watermark after a batch is exactly that of the last entry's clock.
+1. After `with_channel_clock`, and after `with_clock_of_partial_results` of a channel, the watermark after a
+   batch is exactly that of the last entry's clock.
 2. After `union_clock` or `with_end` it is that of the larger of the published clock and, if
-   `data_moves_clock`, the largest timestamp minus the disorder; so it is after `with_end_of_partial_results`.
+   `data_moves_clock`, the largest timestamp minus the disorder; so it is after
+   `with_clock_of_partial_results` of a source.
 3. No punctuation row leaves these functions.
 
 Called when a fragment's inputs are compiled.
@@ -112,10 +114,10 @@ def with_end(df: DataFrame, ts_col: str, disorder_ms: int) -> DataFrame:
     return clocked.drop(WM, PUNCT)
 
 
-def with_end_of_partial_results(df: DataFrame, disorder_ms: int) -> DataFrame:
-    """The rows of a source that reduces its messages, with the clock that they carry; see `with_end`.
+def with_clock_of_partial_results(df: DataFrame, disorder_ms: int) -> DataFrame:
+    """The rows of a source or channel that reduces its messages, with the clock that they carry.
 
-    The row that marks the end is the only one that stands for no message.
+    The row that marks the end, or carries the channel's clock, is the only one that stands for no message.
     """
     clocked = df.withWatermark(WM, f"{disorder_ms} milliseconds")
     return clocked.where((F.col(ROWS) > 0) | (F.spark_partition_id() < 0)).drop(WM, ROWS)

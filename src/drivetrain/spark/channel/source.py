@@ -29,12 +29,12 @@ Called by: Spark; the engine loads it and hands it to `with_channel_clock`.
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -49,15 +49,15 @@ from pyspark.sql.types import BooleanType, StructField, StructType, TimestampTyp
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.channel.pace import Pace, Waiting
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
-from drivetrain.errors import InputError
-from drivetrain.runtime.channel.columns import BAD, PUNCT, TS, WM
+from drivetrain.runtime.channel.columns import PUNCT, TS, WM
 from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.outside_reader import OutsideReader
-from drivetrain.runtime.channel.segments import MessageLossError, read_segment
+from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clock_source import read_clock
-from drivetrain.spark.channel.watermark import watermark_of
+from drivetrain.spark.channel.segment_rows import MessageRows, ReducedRows, SegmentRows
 from drivetrain.spark.connector.planner_process import end_with_connection
+from drivetrain.spark.connector.reduction import Reduction
 from drivetrain.spark.measure.batch_limit import limited
 from drivetrain.spark.session.spark_errors import embedded
 
@@ -98,7 +98,8 @@ class ChannelSource(DataSource):
     batch ends before a barrier that is not released yet; `limit`, a file with the share of
     `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry);
     `intervalMs` with `windowBatches`, `windowRows` and `windowBytes`, how often a batch begins (`Pace`);
-    `outside`, for a channel of another application: its producer learns what is planned.
+    `outside`, for a channel of another application: its producer learns what is planned; `reduction` and
+    `columns` (both as JSON): rows are then partial results of messages with these columns.
     """
 
     @classmethod
@@ -130,6 +131,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace = _pace(options)
         self._planned_ms: int | None = None
         self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._reduction = (options["reduction"], options["columns"]) if "reduction" in options else None
         self._store: ChannelStore | None = None
         self._recorded = -1
         self._stop_at: int | None = None
@@ -268,39 +270,19 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in tasks ------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The verified Arrow batches of one partition; raises a message loss, packed for Spark."""
+        """The verified rows of one partition; raises a message loss, packed for Spark."""
         assert isinstance(partition, ChannelPartition)
-        files = ChannelFiles(self._uri)
+        of = self._rows()
         with packing_losses():
-            for segment in partition.segments:
-                for batch in read_segment(files, segment):
-                    yield self._data(batch, segment)
+            yield from of.rows(ChannelFiles(self._uri), partition.segments)
         if partition.clock_ms is not None:
-            yield self._punctuation(partition.clock_ms)
+            yield of.punctuation(partition.clock_ms)
 
-    def _data(self, batch: Any, segment: Segment) -> Any:
-        columns = []
-        for field in self._schema:
-            if field.name == WM:
-                columns.append(pa.repeat(pa.scalar(0, field.type), batch.num_rows))
-            elif field.name == PUNCT:
-                columns.append(pa.repeat(False, batch.num_rows))
-            else:
-                columns.append(_column(batch, field, segment))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _punctuation(self, clock_ms: int) -> Any:
-        columns = []
-        for field in self._schema:
-            if field.name == TS:
-                columns.append(pa.array([clock_ms * 1000], field.type))
-            elif field.name == WM:
-                columns.append(pa.array([watermark_of(clock_ms) * 1000], field.type))
-            elif field.name == PUNCT:
-                columns.append(pa.array([True]))
-            else:
-                columns.append(pa.nulls(1, field.type))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+    def _rows(self) -> SegmentRows:
+        if self._reduction is None:
+            return MessageRows(self._schema)
+        reduction, columns = self._reduction
+        return ReducedRows(Reduction.from_json(reduction), StructType.fromJson(json.loads(columns)))
 
 
 def _pace(options: Mapping[str, str]) -> Pace | None:
@@ -308,31 +290,6 @@ def _pace(options: Mapping[str, str]) -> Pace | None:
         return None
     limits = (int(options.get(f"window{what}", 0)) for what in ("batches", "rows", "bytes"))
     return Pace(int(options["intervalms"]), *limits)
-
-
-def _column(batch: Any, field: Any, segment: Segment) -> Any:
-    index = batch.schema.get_field_index(field.name)
-    if index < 0 and field.name == BAD:  # stored while a bad row was an error: there is none
-        return pa.nulls(batch.num_rows, field.type)
-    if index < 0:
-        raise _mismatch(batch, field, segment)
-    column = batch.column(index)
-    if column.type.equals(field.type):
-        return column
-    try:
-        return column.cast(field.type)  # a nested type whose parts are now nullable, or a wider number
-    except pa.ArrowException as error:
-        raise _mismatch(batch, field, segment) from error
-
-
-def _mismatch(batch: Any, field: Any, segment: Segment) -> InputError:
-    return InputError(
-        "the channel's messages do not have the columns that its subscriber expects",
-        where=segment.path,
-        expected=f"{field.name}: {field.type}",
-        got=", ".join(f"{f.name}: {f.type}" for f in batch.schema),
-        remedy="run the producer again with --fresh if its columns have changed",
-    )
 
 
 def _shares(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
@@ -364,6 +321,17 @@ def channel_schema(data: StructType) -> StructType:
 
 def read_channel(spark: SparkSession, uri: str, data: StructType, **options: str | int) -> DataFrame:
     """The stream of a channel; `options` are those of `ChannelSource`. Give it to `with_channel_clock`."""
+    return _read(spark, channel_schema(data), uri=uri, **options)
+
+
+def read_partial_results(
+    spark: SparkSession, uri: str, data: StructType, reduction: Reduction, **options: str | int
+) -> DataFrame:
+    """The stream of a channel as partial results of its messages; for `with_clock_of_partial_results`."""
+    by = {"reduction": reduction.to_json(), "columns": data.json()}
+    return _read(spark, reduction.columns(data), uri=uri, **by, **options)
+
+
+def _read(spark: SparkSession, schema: StructType, **options: str | int) -> DataFrame:
     spark.dataSource.register(ChannelSource)
-    reader = spark.readStream.format(ChannelSource.name()).schema(channel_schema(data)).option("uri", uri)
-    return reader.options(**options).load()
+    return spark.readStream.format(ChannelSource.name()).schema(schema).options(**options).load()

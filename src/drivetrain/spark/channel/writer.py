@@ -3,9 +3,9 @@
 Problem: Spark retries tasks and runs some twice by speculation. Each attempt may leave files, and exactly one
 copy of the messages must count. And a Python task costs more than everything else in a small batch.
 
-Design: every attempt writes files under its own names and returns their descriptions as rows of the job's
-result. Spark gives the driver the rows of exactly one attempt per partition; the files of the others are
-orphans that no log entry names.
+Design: Java writes the files where it can (`java_segments`), Python otherwise. Every attempt writes files
+under its own names and returns their descriptions with the job's result. Spark gives the driver those of
+exactly one attempt per partition; the files of the others are orphans that no log entry names.
 
 A small batch comes to the driver as Arrow instead, and becomes one segment: see `small_batches`.
 
@@ -28,6 +28,7 @@ from drivetrain.core.channel.channel_log import Segment
 from drivetrain.errors import InternalError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
+from drivetrain.spark.channel.java_segments import java_segments
 from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.measure.small_batches import SmallBatches, conform
 
@@ -68,20 +69,25 @@ def write_segments(
     """
     if TS not in df.columns:
         raise InternalError(f"a channel's messages need the column {TS}, got {df.columns}")
-    schema = to_arrow_schema(df.schema, timezone="UTC")
     stem = f"{store.fragment or 'batch'}-{batch_id}"
     table = None if small is None else small.table(df)
     if table is not None:
+        schema = to_arrow_schema(df.schema, timezone="UTC")
         batches = [conform(batch, schema) for batch in table.combine_chunks().to_batches()]
         segments = [write_segment(store.files, stem, batches, folder)] if table.num_rows else []
     else:
-        write = _partition_writer(store.files, stem, schema, folder)
-        with computing():
-            described = df.mapInArrow(write, _DESCRIPTION).collect()
-        segments = [Segment(**row.asDict()) for row in described]
+        by_java = java_segments(df, store.files, stem, folder, SEGMENT_BYTES)
+        segments = _by_python(df, store.files, stem, folder) if by_java is None else by_java
     if small is not None:
         small.record_output(sum(segment.bytes for segment in segments))
     return segments
+
+
+def _by_python(df: DataFrame, files: ChannelFiles, stem: str, folder: str) -> list[Segment]:
+    write = _partition_writer(files, stem, to_arrow_schema(df.schema, timezone="UTC"), folder)
+    with computing():
+        described = df.mapInArrow(write, _DESCRIPTION).collect()
+    return [Segment(**row.asDict()) for row in described]
 
 
 def _partition_writer(

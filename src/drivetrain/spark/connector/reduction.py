@@ -70,7 +70,8 @@ class Reduction:
     """Tumbling windows of `size_ms` over messages with a timestamp in the column `timestamp`.
 
     The first window begins `first_ms` after the beginning of the watermark's scale. `disorder_ms` is what
-    Spark subtracts from the largest `WM`; `where` is the processor that assigns the timestamps.
+    Spark subtracts from the largest `WM`; `where` is the processor that assigns the timestamps. Without
+    `moves_clock` messages do not move the watermark: their `WM` is 1970.
     """
 
     keys: tuple[str, ...]
@@ -80,6 +81,7 @@ class Reduction:
     first_ms: int
     disorder_ms: int
     where: str
+    moves_clock: bool = True
 
     def fits(self, columns: StructType) -> bool:
         """Whether messages with these columns can be reduced without a change of the results.

@@ -15,9 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.connectors.application_stream import ApplicationStream
 from drivetrain.api.graphs.graph import Node
-from drivetrain.api.operations import (
-    How,
-)
+from drivetrain.api.operations import How
 from drivetrain.api.sources import is_stored_first
 from drivetrain.config.catalog import channel as channel_keys
 from drivetrain.config.catalog import run as run_keys
@@ -34,11 +32,17 @@ from drivetrain.spark.compile.operators import compile_stateful, compile_statele
 from drivetrain.spark.compile.surroundings import StatefulPlan
 from drivetrain.spark.connector.source import OpenedSource
 from drivetrain.spark.measure.batch_limit import FILE as BATCH_SHARE
+from drivetrain.spark.prepare.channel_streams import ChannelStreams
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.event_times import can_have_end_row, event_time_follows, gets_event_time
+from drivetrain.spark.prepare.needed_columns import needed_columns
 from drivetrain.spark.prepare.outside_stream import outside, stream_of
 from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
-from drivetrain.spark.prepare.reduced_sources import over_partial_results
+from drivetrain.spark.prepare.reduced_sources import (
+    ReducedPlan,
+    over_partial_results,
+    over_partial_results_of_channel,
+)
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
 from drivetrain.spark.prepare.source_store import Retention
@@ -71,6 +75,7 @@ class TrunkCompiler:
         self.query_directory = aside or self.directory
         self.subscriber = {"subscriber": fragment.id} if aside is None else {}
         self.released = {"released": str(self.directory / RELEASED)} if aside is None else {}
+        self._streams = ChannelStreams(context, fragment, self.limit_path, self.subscriber, self.released)
         self.observed: list[str] = []
         self.skipping: list[str] = []
         self.clock_paths: dict[str, str] = {}
@@ -132,7 +137,10 @@ class TrunkCompiler:
     def _channel(self, id: str, *, is_timed_anew: bool = False) -> Frame:
         if (id, is_timed_anew) in self._read_channels:
             return self._read_channels[id, is_timed_anew]
-        df = self._channels[id] = self._channels[id] if id in self._channels else self._channel_stream(id)
+        if id not in self._channels:
+            self._channels[id] = self._streams.messages(id)
+            self.inputs.append(id)
+        df = self._channels[id]
         frame = self._read_channels[id, is_timed_anew] = self._clocked(df, is_timed_anew=is_timed_anew)
         return frame
 
@@ -142,36 +150,6 @@ class TrunkCompiler:
         lag_ms = 0 if stateful is None else stateful.operation.input_lag_ms
         is_clocked = not (is_timed_anew or self._only_at_end())
         return Frame(with_channel_clock(df, lag_ms) if is_clocked else data_only(df))
-
-    def _channel_stream(self, id: str) -> DataFrame:
-        df = read_channel(
-            self.context.spark,
-            self.context.rundir.channel(id),
-            self.context.schemas[id],
-            **self.subscriber,
-            **self.released,
-            **self._pace(),
-            maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
-            limit=self.limit_path,
-            tasks=int(self.context.spark.conf.get("spark.sql.shuffle.partitions", "2")),
-        )
-        self.inputs.append(id)
-        return df
-
-    def _pace(self) -> dict[str, int]:
-        """How often batches begin, if the stateful processor gathers messages for some time."""
-        stateful = self.plan.graph.nodes[self.fragment.stateful] if self.fragment.stateful else None
-        interval_ms = None if stateful is None else stateful.operation.interval_ms
-        if not interval_ms or not self.subscriber:
-            return {}
-        config = self.context.config
-        kept, age_ms = config[channel_keys.MAX_BYTES], config[channel_keys.MAX_AGE]
-        return {
-            "intervalMs": min(interval_ms, age_ms // 2) if age_ms else interval_ms,
-            "windowBatches": config[channel_keys.WINDOW_BATCHES],
-            "windowRows": config[channel_keys.WINDOW_MESSAGES],
-            "windowBytes": min(filter(None, (config[channel_keys.WINDOW_BYTES], kept))),
-        }
 
     def _read(self, node: Node) -> Frame:
         source, declared = node.operation.stream_source, node.operation.assigned_time
@@ -357,14 +335,38 @@ class TrunkCompiler:
         if self.query_directory == self.directory:
             require_migratable(self.context.spark, self.directory, node)
             note_operator(self.directory, node)
-        inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
-        reduced = None
-        if self.context.replay is None:  # which drops messages one by one
-            reduced = over_partial_results(self.plan.graph, self.fragment, self.sources)
+        channel = self._only_channel(node)
+        reduced = None if channel is None else self._reduced_channel(node, channel)
+        if reduced is None:
+            inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
+            if self.context.replay is None:  # which drops messages one by one
+                reduced = over_partial_results(self.plan.graph, self.fragment, self.sources)
         if reduced is not None:
-            self._counted.append(reduced.source)
+            self._counted.append(reduced.input)
             return reduced.plan
+        if channel is not None:
+            inputs = self._needed(node, channel, inputs)
         return compile_stateful(node, inputs, self.context.surroundings(node.id, pictures=self._pictures))
+
+    def _reduced_channel(self, node: Node, channel: str) -> ReducedPlan | None:
+        """The plan of the stateful processor over partial results of a channel, if it needs no messages."""
+        columns, read = self.context.schemas[channel], self._streams.partial_results
+        reduced = over_partial_results_of_channel(node, channel, columns, read)
+        if reduced is not None:
+            self.inputs.append(channel)
+        return reduced
+
+    def _needed(self, node: Node, channel: str, inputs: list[Frame]) -> list[Frame]:
+        """The input of the stateful processor without columns of the channel that it does not use."""
+        columns = needed_columns(node, inputs[0].df, self.context.schemas[channel])
+        if columns is None:
+            return inputs
+        return [self._clocked(self._streams.messages(channel, columns), is_timed_anew=False)]
+
+    def _only_channel(self, node: Node) -> str | None:
+        """The channel that the fragment begins with, if the stateful processor is all that reads it."""
+        id, *others = self.fragment.inputs
+        return id if self.fragment.trunk == (node.id,) and not others else None
 
     @property
     def _pictures(self) -> str | None:

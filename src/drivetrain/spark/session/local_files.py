@@ -1,13 +1,15 @@
-"""A Hadoop file system that writes local files without starting a process for each of them.
+"""Drivetrain's own Java classes, which write local files: Hadoop's, and the segments of channels.
 
 Problem: Hadoop sets the permissions of each file that it makes by starting `chmod`, unless its native library
 is installed, which no Python package brings. Spark makes two files (one is a checksum) for each entry of a
-checkpoint, so a small application starts some 180 processes: about a tenth of its CPU time.
+checkpoint, so a small application starts some 180 processes: about a tenth of its CPU time. And handing the
+messages of a channel to Python, which writes them, takes longer than writing them.
 
-Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process.
-`drivetrain warm-up` compiles it, with the compiler that Spark itself brings, into a jar in the user's cache.
+Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process;
+`spark.channel.java_segments` uses another. `drivetrain warm-up` compiles them, with the compiler that Spark
+itself brings, into a jar in the user's cache.
 Sessions with a local master use the jar if it exists; on a Spark cluster, whose executors do not have it,
-Hadoop's own file system stays.
+Hadoop's own file system stays, and Python writes segments.
 
 Invariants:
 
@@ -74,7 +76,7 @@ def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_jar() -> Path:
-    """Compile the class, in a few seconds, and return the path of the jar, which stays if it has this class.
+    """Compile the classes, in a few seconds; the path of the jar, which stays if it has these classes.
 
     Raises `UnavailableError` with the compiler's output, and `OutputError` when the cache cannot be written.
     """

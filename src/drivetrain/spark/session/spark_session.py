@@ -69,7 +69,7 @@ _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _SILENT = (
     "org.apache.spark.sql.execution.streaming",
-    "org.apache.spark.sql.execution.datasources.v2.python",
+    "org.apache.spark.sql.execution.datasources.v2",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
 )

@@ -6,7 +6,7 @@ being grouped.
 The design: after a batch that was hardly reduced, the following ones are delivered message by message. Sums
 are grouped only if they cannot overflow: Arrow's would wrap around.
 
-Called by the file reader, in Spark's workers.
+Called by the file reader and by `segment_rows`, in Spark's workers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from drivetrain.connectors.schema import to_arrow
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import UserError
 from drivetrain.runtime.channel.columns import WM
@@ -40,7 +40,11 @@ class Reducer:
 
     def __init__(self, reduction: Reduction, of: StructType) -> None:
         self._by: Final = reduction
-        self._target: Final = to_arrow(reduction.columns(of))
+        self._target: Final = to_arrow_schema(reduction.columns(of), timezone="UTC")
+        columns = {*reduction.keys, reduction.timestamp, *(value.column for value in reduction.values)}
+        needed = StructType([field for field in of.fields if field.name in columns])
+        self.messages: Final = to_arrow_schema(needed, timezone="UTC")
+        """The columns of the messages that are used."""
         self._pays = True
 
     def reduced(self, batches: Iterator[pa.RecordBatch], *, ends: bool) -> Iterator[pa.RecordBatch]:
@@ -50,11 +54,12 @@ class Reducer:
         """
         for batch in batches:
             if batch.num_rows:
-                yield self._of_batch(batch)
-        if ends:
-            yield self._end()
+                yield self.of_batch(batch)
+        if ends:  # Spark subtracts the disorder again
+            yield self.punctuation((END_WATERMARK_MS + self._by.disorder_ms) * 1000)
 
-    def _of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Partial results of a batch's messages, at least one. Raises UserError like `reduced`."""
         columns = self._single(batch)
         if not (self._pays and self._cannot_overflow(columns, batch.num_rows)):
             return self._made(columns)
@@ -91,6 +96,8 @@ class Reducer:
             )
         shifted = micros + SHIFT_MS * 1000
         ends = shifted - (shifted - self._by.first_ms * 1000) % size + size
+        if not self._by.moves_clock:
+            return ends, np.zeros(len(ends), np.int64)
         until = FINAL_CLOCK_MS * 1000  # a later timestamp means "no end", and moves nothing
         return ends, shifted if newest < until else np.where(micros < until, shifted, 0)
 
@@ -107,9 +114,9 @@ class Reducer:
             [_whole(columns[field.name]).cast(field.type) for field in self._target], schema=self._target
         )
 
-    def _end(self) -> pa.RecordBatch:
-        end_us = (END_WATERMARK_MS + self._by.disorder_ms) * 1000  # Spark subtracts the disorder again
-        known = {ROWS: pa.array([0]), WM: pa.array([end_us])}
+    def punctuation(self, watermark_us: int) -> pa.RecordBatch:
+        """A row that stands for no message, and moves Spark's watermark."""
+        known = {ROWS: pa.array([0]), WM: pa.array([watermark_us])}
         nothing = {field.name: pa.nulls(1, field.type) for field in self._target}
         return self._made(nothing | known)
 

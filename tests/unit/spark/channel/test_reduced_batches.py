@@ -22,12 +22,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drivetrain.connectors import reduced_batches
-from drivetrain.connectors.reduced_batches import Reducer
 from drivetrain.connectors.schema import to_arrow
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import UserError
 from drivetrain.runtime.channel.columns import WM
+from drivetrain.spark.channel import reduced_batches
+from drivetrain.spark.channel.reduced_batches import Reducer
 from drivetrain.spark.channel.watermark import END_WATERMARK_MS, SHIFT_MS
 from drivetrain.spark.connector.reduction import END, ROWS, PartialValue, Reduction, name_of
 
