@@ -3,7 +3,8 @@
 The job of `hop`: messages of 100 bytes from Parquet files, cut off into a channel, counted per key and
 minute in a fragment of their own. With checkpoints the sink publishes at each COMMIT, without at each
 batch. A batch is one file, which takes about a second: so there is a checkpoint about each second. A third
-run also copies each checkpoint to an object store on this machine before its results are published.
+run also copies each checkpoint to an object store on this machine before its results are published; a fourth
+one has its state there.
 
     python -m benchmarks.checkpoint [--quick] [--json] [--rounds N] [--only CONTENDER]
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from benchmarks import data, hop, peers
@@ -20,6 +22,7 @@ from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 WITHOUT = "drivetrain, without"
 COPIED = "drivetrain, copied"
+REMOTE = "drivetrain, state in a store"
 BATCH = "6 MiB"
 
 
@@ -32,8 +35,8 @@ def directory(scale: Scale) -> Path:
     return data.made(f"hop-{messages(scale)}", lambda made: hop.write(made, messages(scale)))
 
 
-def run_copied(scale: Scale, work: Path) -> dict[str, float]:
-    """The job with checkpoints that are copied to the object store of the tests."""
+def run_stored(scale: Scale, work: Path, *, is_remote: bool) -> dict[str, float]:
+    """The job with checkpoints that are copied to the object store of the tests, or are its state there."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
     from object_store import ENVIRONMENT, S3Server
 
@@ -41,7 +44,9 @@ def run_copied(scale: Scale, work: Path) -> dict[str, float]:
     store = S3Server(work / "s3").start()
     try:
         store.bucket("copies")
-        return run_mode(scale, work, "on", store.sets() | {"checkpoint.copy-to": "s3://copies/checkpoints"})
+        copied = {"checkpoint.copy-to": "s3://copies/checkpoints"}
+        remote = {"state.dir": "s3://copies/states", "state.work-dir": str(work / "state")}
+        return run_mode(scale, work, "on", store.sets() | (remote if is_remote else copied))
     finally:
         store.kill()
 
@@ -60,8 +65,8 @@ def run_mode(scale: Scale, work: Path, mode: str, more: Mapping[str, str] | None
     config = Config.load(None, {}, keys | {"state.dir": str(work / "state")} | dict(more or {}))
     with Timed() as timed:
         run(hop.application(source / "messages", work / "out", cut=True), config)
-    [home] = (work / "state").iterdir()
-    known = CheckpointFiles(home).transaction()
+    [notes] = (work / "state").rglob("application.json")
+    known = CheckpointFiles(notes.parent).transaction()
     made = 0 if known is None or known.record is None else known.record.txid + 1
     return timed.figures(start_s=start_s, checkpoints=made)
 
@@ -73,7 +78,8 @@ JOB = Job(
     contenders=(
         Contender(OURS, lambda scale, work: run_mode(scale, work, "on")),
         Contender(WITHOUT, lambda scale, work: run_mode(scale, work, "off")),
-        Contender(COPIED, run_copied),
+        Contender(COPIED, partial(run_stored, is_remote=False)),
+        Contender(REMOTE, partial(run_stored, is_remote=True)),
     ),
     prepare=directory,
     units=messages,

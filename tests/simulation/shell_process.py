@@ -33,7 +33,6 @@ from drivetrain.core.job.run_progress import QuietListener, RunOutcome
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
-from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.simulator.loop import SimulatedLoop
@@ -43,6 +42,7 @@ from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.graph_code import graph_as_code, graph_from_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.change_proposal import RequestedChange
+from drivetrain.spark.run.copying import settle_with_store
 from drivetrain.spark.run.embedded import assembled
 from drivetrain.spark.run.host import Host
 from drivetrain.spark.run.preparing import prepare
@@ -208,7 +208,9 @@ class Process:
     def run(self, steps: int) -> RunOutcome | None:
         """Run until the end, or raise Killed; None when so many steps were not enough."""
         self.rundir.acquire()
-        if self.rundir.finished is not None:
+        self.copies = self.world.copies_of(self.rundir)
+        is_finished = settle_with_store(self.rundir, self.copies, fresh=False)
+        if is_finished or self.rundir.finished is not None:
             return RunOutcome.FINISHED
         restores = 0
         in_force = self.rundir.versions.in_force()
@@ -235,10 +237,6 @@ class Process:
         self.engine.version_of = lambda context: self.execution.versions.of_context(context).record.number
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=world.wall_s)
-        copies = None
-        if world.store is not None:
-            copies = CopiedCheckpoints(world.store, "shells", "s3://copies/shells", self.rundir.path)
-            copies.require_own(has_state=self.rundir.started)
         self.execution = prepare(
             self.plan,
             self.rundir,
@@ -246,7 +244,7 @@ class Process:
             flow=flow,
             host=host,
             version=self.version,
-            copies=copies,
+            copies=self.copies,
         )
         world.restores += any("went back" in notice for notice in self.execution.notices)
         self.actors = Actors(Random(world.random.random()), world.config)
@@ -262,7 +260,11 @@ class Process:
             if outcome is not None:
                 self.stop_all()
                 if outcome is RunOutcome.FINISHED:
+                    if self.copies is not None:
+                        self.copies.finish()
                     self.rundir.finish({})
+                if self.copies is not None:
+                    self.copies.close()
                 return outcome
         return None
 

@@ -33,7 +33,11 @@ from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OperatorError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
+from drivetrain.runtime.checkpoints.state_lease import StateLease
 from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.runtime.objects.object_store import StoreAccessError
+from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch import newest_bound
 from drivetrain.spark.prepare import opened_sinks
 from drivetrain.spark.run import run_checkpoints
@@ -48,7 +52,8 @@ class World:
 
     With `deaths` the process dies when it reaches each of these points, one after the other, and there are
     no other faults. With `is_growing` the application gets a fragment by some of its changes, and loses it
-    by others. With `is_copied` its checkpoints are in a store, too, and its state directory may be lost.
+    by others. With `is_copied` its checkpoints are in a store, too, and its state directory may be lost. With
+    `is_remote` they are its state: another machine continues it, too, with what it has kept from before.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class World:
         is_hasty: bool = False,
         scalings: int = 0,
         is_copied: bool = False,
+        is_remote: bool = False,
         turns_back: bool = False,
         drops: bool = False,
     ) -> None:
@@ -92,8 +98,11 @@ class World:
         """Whether the first change comes before the first batch."""
         self.scalings_left, self.scaled = scalings, 0
         self.store = ModelStore(before=self.at_request, after=self.at_request) if is_copied else None
-        self.lost = 0
-        """How often the state directory was lost."""
+        self.is_remote = is_remote
+        self.refusals = 0
+        """How often the store refused what a checkpoint has."""
+        self.lost = self.moved = 0
+        """How often the state directory was lost, and how often another machine continued."""
         if is_copied:
             self.changes_left = 0  # the versions would be lost with the directory, but not the user's file
         self.turns_back, self.returned = turns_back, 0
@@ -167,15 +176,36 @@ class World:
             raise Killed
         self.may_die(self.risk)
 
-    def at_request(self, _what: str, _path: str) -> None:
-        """Called before and after a request to the store: the process may end here."""
+    def at_request(self, _what: str, path: str) -> None:
+        """Called before and after a request to the store: the process may end here, or be refused."""
         if self.is_up:
             if self.is_dead:
                 raise Killed
             self.may_die(self.risk * 5)
+            if self.is_remote and "/packs/" in path and self.random.random() < 0.05:
+                self.refusals += 1
+                raise StoreAccessError("the request to the object store is not allowed")
+
+    def copies_of(self, rundir: RunDirectory) -> CopiedCheckpoints | None:
+        """The copies of the checkpoints, as seen by a process."""
+        if self.store is None:
+            return None
+        place = "s3://copies/shells"
+        lease = StateLease(self.store, "shells", place) if self.is_remote else None
+        return CopiedCheckpoints(self.store, "shells", place, rundir.path, lease)
 
     def may_lose_the_disk(self) -> None:
-        """Lose the state directory, if a checkpoint was copied."""
+        """Lose the state directory, if a checkpoint was copied; or continue on another machine."""
+        if self.is_remote and self.random.random() < 0.5:
+            here, other, aside = (self.directory / name for name in ("state", "other-state", "aside"))
+            for path in (here, other):
+                path.mkdir(exist_ok=True)
+            here.rename(aside)
+            other.rename(here)
+            aside.rename(other)
+            self.moved += 1
+            self.clock_ms = -(10**18)
+            return
         state = next((self.directory / "state").glob("shells-*"), None)
         has_copy = self.store is not None and any("/checkpoints/" in name for name in self.store.objects)
         if state is not None and has_copy and self.random.random() < 0.8:
@@ -328,6 +358,7 @@ def run_world(
     is_hasty: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
+    is_remote: bool = False,
     turns_back: bool = False,
     drops: bool = False,
 ) -> World:
@@ -344,6 +375,7 @@ def run_world(
             is_hasty=is_hasty,
             scalings=scalings,
             is_copied=is_copied,
+            is_remote=is_remote,
             turns_back=turns_back,
             drops=drops,
         )

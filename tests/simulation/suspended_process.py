@@ -25,9 +25,10 @@ from drivetrain.connectors.opening import open_sink
 from drivetrain.core.checkpoint.transaction import CheckpointRecord, Snapshot
 from drivetrain.core.replay.replay import Life
 from drivetrain.errors import OutputError, UnavailableError
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
 from drivetrain.runtime.checkpoints.checkpoint_parts import is_whole
 from drivetrain.runtime.checkpoints.claim_file import claim_name
-from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint_manifest import FORMAT, Manifest, SavedFile, files_below
 from drivetrain.spark.connector.publishing import publish_transaction
 from drivetrain.spark.connector.sink import SinkContext

@@ -25,6 +25,7 @@ def run(
     is_hasty: bool = False,
     scalings: int = 0,
     is_copied: bool = False,
+    is_remote: bool = False,
     turns_back: bool = False,
     drops: bool = False,
 ) -> World:
@@ -38,6 +39,7 @@ def run(
             is_hasty=is_hasty,
             scalings=scalings,
             is_copied=is_copied,
+            is_remote=is_remote,
             turns_back=turns_back,
             drops=drops,
         )
@@ -130,6 +132,17 @@ def test_every_message_is_shown_once_though_the_disk_is_lost_again_and_again() -
     worlds: list[World] = []
     run_seeds(lambda seed: worlds.append(run(seed, is_copied=True)), chosen_seeds(2, at_most=1000))
     assert len(worlds) == 1 or sum(world.lost for world in worlds) > len(worlds) / 3, "few disks were lost"
+
+
+def test_every_message_is_shown_once_whichever_machine_continues_with_the_state_in_the_store() -> None:
+    worlds: list[World] = []
+    run_seeds(
+        lambda seed: worlds.append(run(seed, is_copied=True, is_remote=True)), chosen_seeds(4, at_most=1000)
+    )
+    if len(worlds) > 1:
+        assert sum(world.lost for world in worlds) > len(worlds) / 4, "few disks were lost"
+        assert sum(world.moved for world in worlds) > len(worlds) / 4, "few have moved"
+        assert any(world.refusals for world in worlds), "the store refuses nothing"
 
 
 OF_COPIES = (CrashPoint.COPY_UPLOADED, CrashPoint.COPY_NAMED)

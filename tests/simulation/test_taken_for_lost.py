@@ -14,7 +14,7 @@ from shell_world import STEPS, World, simulated
 
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.checkpoints.copied_checkpoints import TakenOverError
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
 from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
 from drivetrain.spark.run import preparing
 
@@ -42,9 +42,9 @@ class Former:
             self.run_on(1)
         self.run_on(self.random.randrange(300))
 
-    def at_request(self, _what: str, _path: str) -> None:
-        """A request of the successor's: the former process may be faster."""
-        if not self._is_its_turn and self.random.random() < 0.5:
+    def at_request(self, _what: str, path: str) -> None:
+        """A request of the successor's: the former process may be faster; it sleeps through its lease."""
+        if not self._is_its_turn and "/leases/" not in path and self.random.random() < 0.5:
             self.run_on(self.random.choice((1, 20, 200)))
 
     def run_on(self, steps: int) -> None:
@@ -74,11 +74,11 @@ def continued(successor: Process, former: Former) -> RunOutcome | None:
             former.run_on(MOST_STEPS)
 
 
-def taken_for_lost(seed: int) -> Former:
+def taken_for_lost(seed: int, *, is_remote: bool) -> Former:
     """Run one application in two processes; raises what is wrong."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
-        world = World(seed, Path(place), deaths=(), is_copied=True)
+        world = World(seed, Path(place), deaths=(), is_copied=True, is_remote=is_remote)
         assert world.store is not None
         former, successor = Former(world, Random(-seed)), Process(world)
         try:
@@ -101,7 +101,14 @@ def taken_for_lost(seed: int) -> Former:
         return former
 
 
-def test_a_process_that_is_taken_for_lost_while_it_runs_loses_no_message_and_shows_none_twice() -> None:
+@pytest.mark.parametrize("is_remote", [False, True], ids=["copied", "remote"])
+def test_a_process_that_is_taken_for_lost_while_it_runs_loses_no_message_and_shows_none_twice(
+    is_remote: bool,
+) -> None:
+    """A state that `is_remote` has a lease, which the process lets expire."""
     formers: list[Former] = []
-    run_seeds(lambda seed: formers.append(taken_for_lost(seed)), chosen_seeds(6, at_most=1000))
+    run_seeds(
+        lambda seed: formers.append(taken_for_lost(seed, is_remote=is_remote)),
+        chosen_seeds(3, at_most=1000),
+    )
     assert len(formers) == 1 or sum(former.was_taken_over for former in formers) > len(formers) / 4

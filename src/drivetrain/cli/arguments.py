@@ -45,7 +45,11 @@ ConfigOption: TypeAlias = Annotated[
 ]
 StateDirOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--state-dir", metavar="DIR", help="Directory of checkpoints and channels; sets state.dir."),
+    typer.Option(
+        "--state-dir",
+        metavar="DIR",
+        help="Directory of checkpoints and channels, or a place in an object store; sets state.dir.",
+    ),
 ]
 SavepointOption: TypeAlias = Annotated[
     str | None,

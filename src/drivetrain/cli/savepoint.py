@@ -36,6 +36,7 @@ from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.checkpoints.savepoint_requests import make_savepoint_of
 from drivetrain.runtime.checkpoints.stored_savepoint import uploaded_to
 from drivetrain.runtime.objects.locations import is_in_object_store
+from drivetrain.runtime.state_place import shared_state_dir
 from drivetrain.terminal import print_line
 
 
@@ -107,6 +108,6 @@ def _of_cluster(app: str, place: str | None, timeout: str, config: Config) -> tu
         if place is not None and is_in_object_store(place):
             with uploaded_to(place, config) as directory:
                 return place, read_manifest(client.savepoint(view.app_id, directory, timeout))
-        chosen = savepoint_place(config[run_keys.STATE_DIR], view.app_id) if place is None else Path(place)
+        chosen = savepoint_place(shared_state_dir(config), view.app_id) if place is None else Path(place)
         written = client.savepoint(view.app_id, chosen, timeout)
         return str(written), read_manifest(written)

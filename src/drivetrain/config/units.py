@@ -210,6 +210,22 @@ def local_path() -> Parser[str]:
     return Parser("a path on this machine, mounted file systems included", read, str)
 
 
+STORES: Final = ("s3://", "s3a://", "hdfs://")
+"""What a place in an object store, or in HDFS, begins with."""
+
+
+def path_or_store() -> Parser[str]:
+    """Accept the path of a directory of this machine, or a place in an object store or in HDFS."""
+
+    def read(raw: object) -> str:
+        is_text = isinstance(raw, str) and bool(raw.strip())
+        return str(raw) if is_text and ("://" not in str(raw) or str(raw).startswith(STORES)) else _refuse()
+
+    return Parser(
+        "a path on this machine, or a place like s3://bucket/name or hdfs://host:port/name", read, str
+    )
+
+
 def choice(*allowed: str) -> Parser[str]:
     """Accept one of the given words."""
 

@@ -22,6 +22,7 @@ from drivetrain.console.planning.planning import Planning
 from drivetrain.console.problems import RequestError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state_place import shared_state_dir
 
 NOT_HERE: Final = "state-not-here"
 
@@ -34,7 +35,7 @@ async def state_of(planning: Planning, view: ApplicationView) -> RunDirectory:
     spec = view.spec
     name = await planning.state_name(spec)
     config = Config.load(None, {}, spec.config)
-    state_dir = Path(spec.directory, config[run_keys.STATE_DIR])
+    state_dir = Path(spec.directory, shared_state_dir(config))
     writers = Writers(config[run_keys.WRITERS])
     rundir = RunDirectory(str(state_dir), name.application, name.settings, writers)
     if not rundir.path.is_dir():

@@ -18,6 +18,7 @@ from drivetrain.errors import InputError, UserError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.run_notes import known_in
+from drivetrain.runtime.state_place import state_home
 
 
 def directory_of(application: Application | str, config: Config) -> RunDirectory:
@@ -25,13 +26,11 @@ def directory_of(application: Application | str, config: Config) -> RunDirectory
     if isinstance(application, str):
         return _found(application, config)
     settings = application.naming_settings
-    return RunDirectory(
-        config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
-    )
+    return RunDirectory(state_home(config), application.name, settings, Writers(config[run_keys.WRITERS]))
 
 
 def _found(name: str, config: Config) -> RunDirectory:
-    state_dir, writers = Path(config[run_keys.STATE_DIR]), Writers(config[run_keys.WRITERS])
+    state_dir, writers = Path(state_home(config)), Writers(config[run_keys.WRITERS])
     known: dict[str, tuple[str, dict[str, Any]]] = {}
     for file in sorted(state_dir.glob("*/application.json")):
         try:

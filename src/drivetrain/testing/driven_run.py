@@ -35,6 +35,7 @@ from drivetrain.errors import UnavailableError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state_place import state_home
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.embedded import MOST_RESTORES, assembled, concluded
@@ -69,7 +70,7 @@ class DrivenRun:
         self.restarts = 0
         """How often it has died, and was restarted."""
         self.rundir: Final = RunDirectory(
-            config[run_keys.STATE_DIR], plan.application, {}, Writers(config[run_keys.WRITERS])
+            state_home(config), plan.application, {}, Writers(config[run_keys.WRITERS])
         )
 
     @property

@@ -21,7 +21,8 @@ from drivetrain.core.checkpoint.transaction import CheckpointRecord
 from drivetrain.core.replay.replay import Life
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import InputError
-from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint_manifest import FORMAT, Manifest
 from drivetrain.runtime.file_locations import list_files, locate
 from drivetrain.spark.connector.publishing import publish_transaction

@@ -26,7 +26,8 @@ from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import NoticeGiven, QuietListener, RunOutcome
 from drivetrain.crash_points import VARIABLE, CrashPoint
-from drivetrain.runtime.checkpoints.copied_checkpoints import TakenOverError
+from drivetrain.runtime.checkpoints import state_lease
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
 from drivetrain.spark.run import copying, preparing
 from object_store import S3Server
 
@@ -127,15 +128,19 @@ class Outputs:
         assert counts == [(str(key), COPIED // COPIED_KEYS) for key in range(COPIED_KEYS)]
 
 
-def sets_of(s3: S3Server, state: Path, outputs: Outputs) -> dict[str, str]:
-    """The configuration of an application that copies its checkpoints."""
-    return s3.sets() | {
-        "state.dir": str(state),
-        "checkpoint.copy-to": f"s3://{outputs.name}/copies",
-        "checkpoint.interval": "500 ms",
-        "spark.master": "local[2]",
-        "run.max-batch-rows": "100",
-    }
+def sets_of(s3: S3Server, state: Path, outputs: Outputs, *, is_remote: bool = False) -> dict[str, str]:
+    """The configuration of an application that copies its checkpoints, or has its state in the store."""
+    copied = {"state.dir": str(state), "checkpoint.copy-to": f"s3://{outputs.name}/copies"}
+    remote = {"state.dir": f"s3://{outputs.name}/states", "state.work-dir": str(state)}
+    return (
+        s3.sets()
+        | (remote if is_remote else copied)
+        | {
+            "checkpoint.interval": "500 ms",
+            "spark.master": "local[2]",
+            "run.max-batch-rows": "100",
+        }
+    )
 
 
 @pytest.fixture
@@ -143,11 +148,13 @@ def outputs(
     s3: S3Server, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Outputs:
     monkeypatch.setattr(copying, "LOOK_S", 0.5)
+    monkeypatch.setattr(state_lease, "LEASE_S", 2.0)
     name = f"copied-{zlib.crc32(request.node.name.encode()):x}"
     return Outputs(name, s3.bucket(name), tmp_path / "elsewhere.db")
 
 
 @pytest.mark.nightly("test_shells_under_kills loses machines at every point; the takeover below")
+@pytest.mark.parametrize("is_remote", [False, True], ids=["copied", "remote"])
 @pytest.mark.parametrize(
     ("point", "times"),
     [
@@ -159,13 +166,20 @@ def outputs(
     ],
 )
 def test_a_machine_that_is_lost_while_it_runs_costs_no_result_and_shows_none_twice(
-    spark: SparkSession, s3: S3Server, tmp_path: Path, outputs: Outputs, point: CrashPoint, times: int
+    spark: SparkSession,
+    s3: S3Server,
+    tmp_path: Path,
+    outputs: Outputs,
+    point: CrashPoint,
+    times: int,
+    is_remote: bool,
 ) -> None:
-    killed_at(point, times, sets_of(s3, tmp_path / "lost", outputs), outputs.settings)
+    lost = sets_of(s3, tmp_path / "lost", outputs, is_remote=is_remote)
+    killed_at(point, times, lost, outputs.settings)
     shutil.rmtree(tmp_path / "lost")
 
     notices = Notices()
-    config = Config.load(None, {}, sets_of(s3, tmp_path / "other", outputs))
+    config = Config.load(None, {}, sets_of(s3, tmp_path / "other", outputs, is_remote=is_remote))
     assert run(outputs.application(), config, notices).outcome is RunOutcome.FINISHED
 
     assert sum("continues from the copy of the newest checkpoint" in text for text in notices.texts) == 1

@@ -13,6 +13,7 @@ import pytest
 
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.objects.locations import open_place
 from drivetrain.runtime.objects.obstore_store import NoBucketError, ObstoreStore
 from drivetrain.runtime.objects.settings import StoreSettings
 from object_store import SECRET_KEY, S3Server
@@ -108,10 +109,15 @@ def test_credentials_that_were_renewed_are_used_by_the_next_request(
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("expired")
-    files, root = locate(f"s3://{bucket}/a", replace(s3.settings(), secret_key=f"${{file:{secret}}}"))
+    settings = replace(s3.settings(), secret_key=f"${{file:{secret}}}")
+    store, name = open_place(f"s3://{bucket}/b", settings)
+    with pytest.raises(PermissionError):
+        store.find(name)
+    files, root = locate(f"s3://{bucket}/a", settings)
     with pytest.raises(PermissionError):
         files.get_file_info(root)
     secret.write_text(SECRET_KEY)
+    assert store.find(name) is None
     assert files.get_file_info(root).type == pafs.FileType.NotFound
 
 

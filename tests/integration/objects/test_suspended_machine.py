@@ -57,19 +57,25 @@ def ids_in(folder: Path) -> list[int]:
 
 
 @pytest.mark.nightly("test_suspended_file_sink suspends processes at every request to a store")
-@pytest.mark.parametrize(("shown", "place"), [(1, "store"), (3, "store"), (6, "store"), (3, "disk")])
+@pytest.mark.parametrize(
+    ("shown", "place"), [(1, "store"), (3, "store"), (6, "store"), (3, "disk"), (3, "state")]
+)
 def test_a_process_that_wakes_when_another_has_continued_changes_nothing(
     s3: S3Server, tmp_path: Path, shown: int, place: str
 ) -> None:
-    """Its results are in an object store, or on a disk that both machines share."""
+    """Its results are in an object store, or on a disk that both machines share; or its state is in the
+    store, too, and its lease expires."""
     bucket = s3.bucket(f"suspended-{shown}-{place}")
-    output = bucket if place == "store" else tmp_path / "out"
-    settings = {"rows": str(ROWS), "bucket": f"s3://{bucket.name}" if place == "store" else str(output)}
+    output = tmp_path / "out" if place == "disk" else bucket
+    settings = {"rows": str(ROWS), "bucket": str(output) if place == "disk" else f"s3://{bucket.name}"}
 
     def sets(state: str) -> dict[str, str]:
-        return s3.sets() | {
-            "state.dir": str(tmp_path / state),
-            "checkpoint.copy-to": f"s3://{bucket.name}/copies",
+        copied = {"state.dir": str(tmp_path / state), "checkpoint.copy-to": f"s3://{bucket.name}/copies"}
+        remote = {"state.dir": f"s3://{bucket.name}/states", "state.work-dir": str(tmp_path / state)}
+        chosen = remote if place == "state" else copied
+        return {
+            **s3.sets(),
+            **chosen,
             "checkpoint.interval": "300 ms",
             "spark.master": "local[1]",
             "run.max-batch-rows": "40",

@@ -173,6 +173,18 @@ def test_state_dir_is_judged_by_writing_into_the_nearest_folder_that_exists(tmp_
     assert "--set state.dir" in str(finding.remedy)
 
 
+def test_the_places_that_a_configuration_names_are_checked_like_given_ones(
+    findings: list[Finding], command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "check_place", lambda place, _: Finding(place, Verdict.OK, "usable"))
+    result = command("doctor", "s3://a/b", "--set", "state.dir=s3://states/shop", "--json")
+    checked = [finding["check"] for finding in json.loads(result.stdout)["findings"]]
+    assert [check for check in checked if "://" in check] == ["s3://a/b", "s3://states/shop"]
+    result = command("doctor", "--set", "checkpoint.copy-to=s3://copies/shop", "--json")
+    checked = [finding["check"] for finding in json.loads(result.stdout)["findings"]]
+    assert [check for check in checked if "://" in check] == ["s3://copies/shop"]
+
+
 @pytest.mark.parametrize(
     ("free", "verdict"), [(GIB * 50, Verdict.OK), (GIB, Verdict.WARN), (GIB // 10, Verdict.FAIL)]
 )

@@ -98,7 +98,14 @@ def test_what_is_wrong_with_the_application_is_told_before_anything_is_sent(
     assert "that_is_not_there" in result.stderr
     application_file.write_text(APPLICATION)
     copied = ("--set", "checkpoint.copy-to=s3://bucket/x")
-    for wrong in (copied, ("--set", "inptu=x"), ("--name", "seven words"), ("--archive", "missing.zip")):
+    remote = ("--set", "state.dir=s3://bucket/x")
+    for wrong in (
+        copied,
+        remote,
+        ("--set", "inptu=x"),
+        ("--name", "seven words"),
+        ("--archive", "missing.zip"),
+    ):
         result = command("submit", "count.py", "--masters", cluster.masters, *wrong)
         assert result.exit_code == 2, wrong
         assert "remedy" in result.stderr, wrong

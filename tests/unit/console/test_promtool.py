@@ -16,7 +16,7 @@ from test_metrics import SHIPPED
 from test_reading import running
 
 from drivetrain.console.access.roles import Role
-from drivetrain.spark.session.cache_directory import cache_directory
+from drivetrain.runtime.user_cache import cache_directory
 
 ALERTS = SHIPPED / "alerts.yml"
 

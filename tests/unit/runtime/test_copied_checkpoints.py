@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,8 @@ from drivetrain.core.checkpoint.transaction import CheckpointRecord
 from drivetrain.core.replay.replay import Life
 from drivetrain.errors import InputError, UnavailableError
 from drivetrain.runtime.checkpoints import checkpoint_packs
-from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     FORMAT,
     Manifest,
@@ -22,6 +24,7 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
     SavepointError,
     verified,
 )
+from drivetrain.runtime.checkpoints.state_lease import StateLease
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.simulator.simulate import chosen_seeds, run_seeds
 from model_store import CHANGES, ModelStore
@@ -121,6 +124,31 @@ def test_a_checkpoint_costs_as_many_requests_as_the_guide_says(store: ModelStore
     requests.clear()
     machine.copies.require_newest()
     assert requests == ["list"]
+    requests.clear()
+    lease = StateLease(store, "copies/shop-1", "s3://copies/shop-1")
+    lease.begin("one")
+    requests.clear()
+    lease.renew()
+    assert requests == ["put"]
+
+
+def test_an_application_that_has_finished_is_known_as_finished_until_it_begins_again(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    first = Machine(store, tmp_path / "a").start()
+    first.checkpoint({"x": "1"})
+    first.copies.finish()
+    newest = first.copies.newest()
+    assert newest is not None
+    assert newest.is_finished
+    assert content_of(first.copies, tmp_path / "look") == {"x": "1"}
+    for machine in (first, Machine(store, tmp_path / "b")):
+        machine.copies.begin()
+        machine.copies.claim(starts_over=False)
+        newest = machine.copies.newest()
+        assert newest is not None
+        assert not newest.is_finished
+        assert newest.manifest is not None
 
 
 def test_a_process_that_was_taken_for_lost_makes_no_checkpoint_any_more(
@@ -137,6 +165,26 @@ def test_a_process_that_was_taken_for_lost_makes_no_checkpoint_any_more(
     with pytest.raises(TakenOverError):  # its machine starts again, with its state
         CopiedCheckpoints(store, "copies/shop-1", "here", former.directory).require_own()
     assert content_of(next_one.copies, tmp_path / "look") == {"x": "2"}
+
+
+@pytest.mark.parametrize("kind", ["list", "delete"])
+def test_a_process_that_slept_after_its_claim_deletes_nothing_of_its_successor(
+    store: ModelStore, tmp_path: Path, kind: str
+) -> None:
+    Machine(store, tmp_path / "a").start().checkpoint({"x": "1"})
+    others: list[Machine] = []
+
+    def sleep(what: str, path: str) -> None:
+        has_claimed = any("0000002.json" in name for name in store.objects)
+        if what == kind and has_claimed and not others:
+            others.append(Machine(store, tmp_path / "c"))
+            others[0].start()
+            others[0].checkpoint({"x": "2", "y": "3"})
+
+    store.before = sleep
+    with contextlib.suppress(TakenOverError):  # it may notice at once
+        Machine(store, tmp_path / "b").start()
+    assert content_of(others[0].copies, tmp_path / "look") == {"x": "2", "y": "3"}
 
 
 def test_a_process_that_slept_within_a_copy_is_refused_though_its_number_is_free_again(

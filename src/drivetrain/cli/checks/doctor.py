@@ -23,6 +23,7 @@ from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import run, spark
 from drivetrain.config.catalog.checkpoint import COPY_TO
 from drivetrain.errors import ConfigError
+from drivetrain.runtime.state_place import is_remote, state_home
 from drivetrain.terminal import Console, Table, Text, print_line
 
 PlacesArgument: TypeAlias = Annotated[
@@ -41,7 +42,7 @@ def doctor_command(
     """Check that this machine has everything that Drivetrain needs, and show how to install the rest.
 
     With PLACES, s3:// URIs, also check that they can be reached, read and written, and behave as Drivetrain
-    requires; so is the place to which checkpoints are copied, if there is one.
+    requires; so are the places of the state and of copied checkpoints, if the configuration names them.
     """
     given = parse_sets(sets)
     split_sets(given, ())
@@ -54,15 +55,23 @@ def doctor_command(
         config = Config()
         findings.append(Finding("configuration", Verdict.FAIL, f"{error.where}: {error.what}", error.remedy))
     findings += examine(config)
-    copied_to = config[COPY_TO]
-    wanted = [*(places or ()), *([] if copied_to == COPY_TO.default else [copied_to])]
-    findings += [check_place(place, config) for place in dict.fromkeys(wanted)]
+    findings += [check_place(place, config) for place in dict.fromkeys([*(places or ()), *_named_by(config)])]
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if as_json:
         print_line(json.dumps({"ok": not failed, "findings": [asdict(finding) for finding in findings]}))
     else:
         show_findings(findings, Console())
     raise typer.Exit(1 if failed else 0)
+
+
+def _named_by(config: Config) -> list[str]:
+    """The places in stores that a configuration names."""
+    named = [config[COPY_TO]] if config[COPY_TO] != COPY_TO.default else []
+    return [config[run.STATE_DIR], *named] if is_remote(config) else named
+
+
+def _key_of_states(config: Config) -> str:
+    return (run.WORK_DIR if is_remote(config) else run.STATE_DIR).name
 
 
 def examine(config: Config) -> list[Finding]:
@@ -78,7 +87,7 @@ def examine(config: Config) -> list[Finding]:
         software.check_spark_home(environ),
         software.check_worker_python(environ),
         machine.check_memory(config[spark.DRIVER_MEMORY], config[spark.MASTER]),
-        machine.check_state_dir(config[run.STATE_DIR]),
+        machine.check_state_dir(state_home(config), _key_of_states(config)),
         machine.check_temporary_dir(environ),
         machine.check_ports(),
         machine.check_hostname(environ),

@@ -53,9 +53,9 @@ def check_memory(
     return Finding("memory", Verdict.OK, found)
 
 
-def check_state_dir(state_dir: str) -> Finding:
-    """Whether `state.dir` can be written and has enough space."""
-    return _check_folder("state.dir", Path(state_dir), "name another directory: --set state.dir=DIR")
+def check_state_dir(state_dir: str, key: str = "state.dir") -> Finding:
+    """Whether the directory of states, which `key` names, can be written and has enough space."""
+    return _check_folder(key, Path(state_dir), f"name another directory: --set {key}=DIR")
 
 
 def check_temporary_dir(environ: Mapping[str, str]) -> Finding:

@@ -34,6 +34,7 @@ from drivetrain.core.figures import show_clock, show_span
 from drivetrain.private_files import Writers
 from drivetrain.runtime.late_samples import LateMessage, Position, newest_of, samples_below
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state_place import state_home
 from drivetrain.terminal import Console, Table
 
 
@@ -66,7 +67,7 @@ def _state_of(file: str, given: Mapping[str, str], config: Config) -> Path:
     """The state directory of the application in a file."""
     application = load_application(file, given)
     settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
-    return RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers).path
+    return RunDirectory(state_home(config), application.name, settings, writers).path
 
 
 def show_late(found: Sequence[tuple[Position, LateMessage]], console: Console) -> None:

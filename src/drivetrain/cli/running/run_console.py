@@ -30,10 +30,10 @@ from drivetrain.cli.consoles.console_port import HOST, free_port, listens
 from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.config import find_key
 from drivetrain.config.catalog import console as keys
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.addresses import ConsoleAddress, address_of
 from drivetrain.console.requirements import require_packages
 from drivetrain.private_files import make_private_directory, private
+from drivetrain.runtime.state_place import state_home
 from drivetrain.terminal import print_line
 
 LOG: Final = "run-console.log"
@@ -53,7 +53,7 @@ def console_beside(sets: Mapping[str, str], config_file: Path | None) -> Iterato
     directory = Path(config[keys.DIRECTORY])
     make_private_directory(directory, "the directory of the console")
     port, token = free_port(config[keys.PORT]), secrets.token_urlsafe(24)
-    arguments = [sys.executable, "-m", "drivetrain.cli", "console", "--state-dir", config[run_keys.STATE_DIR]]
+    arguments = [sys.executable, "-m", "drivetrain.cli", "console", "--state-dir", state_home(config)]
     if config_file is not None:
         arguments += ["--config", str(config_file)]
     own = {name: value for name, value in sets.items() if find_key(name) is not None}

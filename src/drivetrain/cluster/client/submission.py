@@ -39,13 +39,13 @@ from drivetrain.cluster.messages.applications import ApplicationSpec, Applicatio
 from drivetrain.code.application_file import ApplicationFileError, load_application, split_target
 from drivetrain.code.archive import Archive, pack
 from drivetrain.config import Config, split_sets
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.core.replay.replay import replay_of
 from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.objects.locations import is_in_object_store
+from drivetrain.runtime.state_place import shared_state_dir
 
 _OWN: Final = ("cluster.", "client.")
 """Topics of keys for this process's connection to the cluster; workers have their own."""
@@ -163,5 +163,5 @@ def _place(place: str) -> str:
 
 def own_savepoint_place(view: ApplicationView, name: str | None = None) -> Path:
     """The directory of a savepoint below the state directory of an application that was submitted."""
-    state_dir = Config.load(None, {}, view.spec.config)[run_keys.STATE_DIR]
+    state_dir = shared_state_dir(Config.load(None, {}, view.spec.config))
     return Path(view.spec.directory, savepoint_place(state_dir, view.app_id, name))

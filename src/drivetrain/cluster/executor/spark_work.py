@@ -50,6 +50,7 @@ from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
+from drivetrain.runtime.state_place import shared_state_dir
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participants import SendAnswer, SendCommand
 from drivetrain.spark.flow.flow_book import FlowBook
@@ -354,7 +355,7 @@ class SparkWork:
             self._application, self._plan = application, plan
         settings = self._application.naming_settings
         rundir = RunDirectory(
-            self.config[run_keys.STATE_DIR],
+            shared_state_dir(self.config),
             self._application.name,
             settings,
             Writers(self.config[run_keys.WRITERS]),

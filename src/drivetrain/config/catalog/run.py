@@ -5,15 +5,32 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.config.key import Key
-from drivetrain.config.units import choice, duration_ms, integer, local_path, number, size_bytes
+from drivetrain.config.units import (
+    choice,
+    duration_ms,
+    integer,
+    local_path,
+    number,
+    path_or_store,
+    size_bytes,
+)
 from drivetrain.private_files import Writers
 
 STATE_DIR: Final = Key(
     "state.dir",
-    local_path(),
+    path_or_store(),
     ".drivetrain",
     "Directory of checkpoints, channels and state, one folder per application. Without it every "
-    "application starts over.",
+    "application starts over. It may be a place in an object store or in HDFS (s3://bucket/name, "
+    "hdfs://host:port/name), but not in a cluster.",
+)
+
+WORK_DIR: Final = Key(
+    "state.work-dir",
+    local_path(),
+    "user-cache",
+    "Directory of this machine in which applications work whose state.dir is an object store or HDFS; it may "
+    "be lost. By default drivetrain/states in the user's cache.",
 )
 
 WRITERS: Final = Key(

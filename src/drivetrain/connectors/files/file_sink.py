@@ -50,7 +50,6 @@ from typing import TYPE_CHECKING, cast
 
 from drivetrain.api.sinks import FileSink, Guarantee
 from drivetrain.config import Config
-from drivetrain.config.catalog import checkpoint as checkpoint_keys
 from drivetrain.connectors.files.file_formats import (
     EXTENSIONS,
     compression_of,
@@ -74,6 +73,7 @@ from drivetrain.connectors.files.stored_rolling import StoredRolling, is_missing
 from drivetrain.core.replay.replay import FIRST_LIFE
 from drivetrain.errors import OutputError
 from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.state_place import copies_place
 from drivetrain.spark.connector.publishing import abort_after
 from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
 
@@ -97,8 +97,8 @@ class FileSinkWriter:
         self._directory = OutputDirectory(
             self._uri, context.app_id, context.state_dir, stores, sink.partition_by, context.require_own
         )
-        copied_to = (context.config or Config())[checkpoint_keys.COPY_TO]
-        is_contended = self._directory.is_contended(is_copied=copied_to != checkpoint_keys.COPY_TO.default)
+        is_copied = copies_place(context.config or Config()) is not None
+        is_contended = self._directory.is_contended(is_copied=is_copied)
         home = _absolute(sink.together or sink.path)
         self._manifest = Manifest(
             home, context.app_id, stores, context.require_own, is_contended=is_contended

@@ -37,7 +37,7 @@ import pyarrow.fs as pafs
 from drivetrain.connectors.files.numbered_records import NumberedRecords
 from drivetrain.connectors.files.output_ownership import OURS, SHOWINGS
 from drivetrain.errors import InputError
-from drivetrain.runtime.checkpoints.copied_checkpoints import IF_TAKEN_OVER, TakenOverError
+from drivetrain.runtime.checkpoints.checkpoint_copy import IF_TAKEN_OVER, TakenOverError
 
 MOST_NAMES: Final = 1_000
 """How many names of former processes' files a record repeats: each takeover adds a few."""

@@ -48,6 +48,7 @@ from drivetrain.private_files import Writers
 from drivetrain.runtime.checkpoints.savepoint_requests import make_savepoint
 from drivetrain.runtime.control_requests import ControlRequest, ask
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state_place import state_home
 
 FRESH_S: Final = 0.5
 MOST_THREADS: Final = 8
@@ -69,7 +70,7 @@ class EmbeddedRuns:
     """The applications with a state below the state directory of `config`."""
 
     def __init__(self, config: Config) -> None:
-        self.directory: Final = Path(config[run_keys.STATE_DIR]).absolute()
+        self.directory: Final = Path(state_home(config)).absolute()
         self._writers: Final = Writers(config[run_keys.WRITERS])
         self._threads: Final = ThreadPoolExecutor(MOST_THREADS, "runs")
         self._looks: Final[dict[str, tuple[float, asyncio.Future[EmbeddedStatus]]]] = {}

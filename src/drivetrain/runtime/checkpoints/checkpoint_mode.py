@@ -12,6 +12,7 @@ from drivetrain.api.sinks import needs_transactions
 from drivetrain.config.catalog import checkpoint as keys
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.errors import ConfigError
+from drivetrain.runtime.state_place import copies_key, copies_place, shared_state_dir
 
 if TYPE_CHECKING:
     from drivetrain.config import Config
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def refuse_copies(config: Config) -> None:
-    """Raise ConfigError when checkpoints are to be copied, which a cluster does not do."""
+    """Raise ConfigError when checkpoints are to be copied, or are the state, which a cluster does not do."""
+    shared_state_dir(config)
     if config[keys.COPY_TO] != keys.COPY_TO.default:
         raise ConfigError(
             "checkpoints are copied by applications that `drivetrain run` runs",
@@ -34,28 +36,28 @@ def makes_checkpoints(plan: Plan, config: Config) -> bool:
     mode = config[keys.MODE]
     nodes = plan.graph.nodes.values()
     asked = any((sink := n.operation.target) is not None and needs_transactions(sink) for n in nodes)
-    copied = config[keys.COPY_TO] != keys.COPY_TO.default
-    if copied and mode == "off":
+    place, named_by = copies_place(config), copies_key(config).name
+    if place is not None and mode == "off":
         raise ConfigError(
             "there are no checkpoints that could be copied",
-            where=keys.COPY_TO.name,
+            where=named_by,
             got=f'{keys.MODE.name}="off"',
-            remedy=f"leave {keys.MODE.name} out, or {keys.COPY_TO.name}",
+            remedy=f"leave {keys.MODE.name} out, or {named_by}",
         )
-    wanted = mode == "on" or (mode == "auto" and (asked or copied))
+    wanted = mode == "on" or (mode == "auto" and (asked or place is not None))
     obstacle = None
     if plan.delivery == AT_MOST_ONCE:
         obstacle = "the application runs at most once"
     elif any(plan.is_realtime(fragment.id) for fragment in plan.fragments):
         obstacle = "a fragment runs in real-time mode, which has no batches to stop between"
     if wanted and obstacle is not None:
-        if mode == "auto" and not copied:
+        if mode == "auto" and place is None:
             return False
         raise ConfigError(
             f"checkpoints of the application cannot be made: {obstacle}",
-            where=keys.COPY_TO.name if mode == "auto" else keys.MODE.name,
+            where=named_by if mode == "auto" else keys.MODE.name,
             expected="no such place" if mode == "auto" else '"auto" or "off"',
-            got=f'"{config[keys.COPY_TO]}"' if mode == "auto" else f'"{mode}"',
+            got=f'"{place}"' if mode == "auto" else f'"{mode}"',
             remedy="leave the key out, or change the application",
         )
     return wanted

@@ -29,9 +29,9 @@ Called by `run_checkpoints` (`add`), `preparing` and `from_savepoint`. Imports n
 
 from __future__ import annotations
 
-import hashlib
 import re
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -40,21 +40,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from drivetrain.config.catalog import checkpoint as keys
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
-from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.checkpoints.checkpoint_copy import (
+    CheckpointCopy,
+    TakenOverError,
+    damaged_copy,
+    decoded,
+    encoded,
+    other_state,
+    replaced_too_fast,
+    running,
+    state_gone,
+    taken_over,
+)
 from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, PackBuilder, kept_places
 from drivetrain.runtime.checkpoints.claim_file import Claim, ClaimFile
-from drivetrain.runtime.checkpoints.savepoint_manifest import (
-    Manifest,
-    SavedFile,
-    SavepointError,
-    write_manifest,
-)
+from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavedFile, write_manifest
+from drivetrain.runtime.checkpoints.state_lease import RETRY_MS, StateLease
 from drivetrain.runtime.objects.locations import open_place
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.state_place import copies_place, is_remote
 
 if TYPE_CHECKING:
     from drivetrain.config import Config
@@ -64,55 +72,37 @@ _TRIES: Final = 3
 _NAME: Final = re.compile(r"[0-9]{20}\.json")
 
 
-IF_TAKEN_OVER: Final = (
-    "leave it to that process; to continue here, end it, and delete this application's state directory on "
-    "this machine"
-)
-"""The remedy of a `TakenOverError`."""
-
-
-class TakenOverError(UnavailableError):
-    """Another process continues the application from a copy of its checkpoint."""
-
-    code = "taken-over"
-
-
-class CheckpointCopy(msgspec.Struct, frozen=True):
-    """One checkpoint in the store.
-
-    `manifest` is None when the application starts over with this number. `places` has, by the SHA-256 of a
-    file, its pack and where it begins there; `packs` the sizes of all packs that are needed.
-    """
-
-    number: int
-    owner: str
-    host: str
-    made_at_ms: int
-    manifest: Manifest | None
-    places: dict[str, tuple[str, int]] = {}
-    packs: dict[str, int] = {}
-
-
-class _Envelope(msgspec.Struct):
-    copy: msgspec.Raw
-    sha256: str
-
-
 class CopiedCheckpoints:
     """The checkpoints of one application below `folder` of a store.
 
-    `place` names it in errors; `directory` is the application's state directory on this machine.
+    `place` names it in errors; `directory` is the application's state directory on this machine. With a
+    `lease` they are its state, and that directory is only where it works.
     """
 
-    def __init__(self, store: ObjectStore, folder: str, place: str, directory: Path) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        folder: str,
+        place: str,
+        directory: Path,
+        lease: StateLease | None = None,
+    ) -> None:
         self._store: Final = store
         self._checkpoints: Final = f"{folder}/checkpoints".lstrip("/")
         self._packs: Final = f"{folder}/packs".lstrip("/")
         self.place: Final = place
         self._claim: Final = ClaimFile(directory)
+        self.lease: Final = lease
+        self._replaceable: str | None = None
+        """The process whose lease is over."""
+        self._ended_with: int | None = None
+        """The last checkpoint of a process that has certainly ended."""
+        self._changing: Final = threading.RLock()
         self._owner = ""
         self._begun: int | None = None
         """The checkpoint that this process's state began with; -1: there was none, None: it is older."""
+        self.may_predecessor_run = False
+        """Whether the process that this one has replaced by `claim` may not have noticed that yet."""
         self.is_outdated = False
         """Whether the former process made more checkpoints before `claim`: the state has to begin again."""
         self._last: CheckpointCopy | None = None
@@ -125,11 +115,15 @@ class CopiedCheckpoints:
     @classmethod
     def of(cls, rundir: RunDirectory, config: Config) -> CopiedCheckpoints | None:
         """The copies of an application's checkpoints; None if its configuration names no place for them."""
-        place = config[keys.COPY_TO]
-        if place == keys.COPY_TO.default:
+        place = copies_place(config)
+        if place is None:
             return None
-        store, folder = open_place(place, StoreSettings.of(config))
-        return cls(store, f"{folder}/{rundir.app_id}", f"{place.rstrip('/')}/{rundir.app_id}", rundir.path)
+        settings = StoreSettings.of(config)
+        store, name = open_place(place, settings)
+        folder, named = f"{name}/{rundir.app_id}", f"{place.rstrip('/')}/{rundir.app_id}"
+        impatient, _ = open_place(place, settings, retry_ms=RETRY_MS)
+        lease = StateLease(impatient, folder, named) if is_remote(config) else None
+        return cls(store, folder, named, rundir.path, lease)
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -140,10 +134,10 @@ class CopiedCheckpoints:
             if not names:
                 return None
             try:
-                return self._decoded(max(names), self._store.get(max(names)))
+                return decoded(self._store.get(max(names)), f"{self.place}: {max(names)}")
             except FileNotFoundError:  # there is a newer one by now
                 continue
-        raise self._replaced_too_fast()
+        raise replaced_too_fast(self.place)
 
     def begin(self) -> CheckpointCopy | None:
         """The newest checkpoint, with which a new state directory begins.
@@ -173,8 +167,8 @@ class CopiedCheckpoints:
                     (directory / name).write_bytes(content[start : start + file.size])
         except (FileNotFoundError, KeyError) as error:
             if self._has_later(copy.number):
-                raise self._replaced_too_fast() from error
-            raise self._damaged(self._name(copy.number), f"no {error}") from error
+                raise replaced_too_fast(self.place) from error
+            raise damaged_copy(f"{self.place}: {self._name(copy.number)}", f"no {error}") from error
         write_manifest(directory, copy.manifest)
 
     # -- writing ---------------------------------------------------------------------------------------
@@ -189,9 +183,29 @@ class CopiedCheckpoints:
             return
         claim = self._claim.read()
         if claim is None:
-            raise self._other_state(newest)
+            raise other_state(self.place, newest)
         if newest.owner != claim.owner and newest.number != claim.after:
             raise self._taken(newest)
+
+    def newest_elsewhere(self, *, has_state: bool, was_copied: bool) -> CheckpointCopy | None:
+        """The newest checkpoint if the state here is not its state: None if it is, or if there is none yet.
+
+        Waits until its process may be replaced. Raises UnavailableError when that runs, and InputError if
+        there is nothing although a checkpoint of the state here `was_copied`. A directory that `has_state` no
+        more continues nothing.
+        """
+        newest, claim = self.newest(), self._claim.read()
+        if newest is None:
+            if was_copied:
+                raise state_gone(self.place)
+            return None
+        if has_state and claim is not None and newest.owner == claim.owner:
+            return None
+        if self.lease is not None:
+            self._replaceable = newest.owner
+            if self.lease.wait_until_over(newest.owner):
+                self._ended_with = newest.number
+        return newest
 
     def require_newest(self) -> None:
         """Raise TakenOverError when there is a newer checkpoint than this process's; one request."""
@@ -205,26 +219,37 @@ class CopiedCheckpoints:
         """Claim the next number for this state directory, unless it has the newest.
 
         Until its first checkpoint the application continues from the newest one, or with `starts_over` from
-        none. Returns whether the newest is another process's, which may still run for a while. Raises
-        TakenOverError.
+        none. Returns whether the newest is another process's. Raises TakenOverError.
         """
+        is_others = self._claimed(starts_over=starts_over)
+        if self.lease is not None:
+            self.lease.begin(self._owner)
+        return is_others
+
+    def _claimed(self, *, starts_over: bool) -> bool:
         claim = self._claim.read()
+        packs = self._names_in(self._packs)  # before it is known who has the application: see `_sweep`
         if claim is not None:
-            return self._claim_next(claim, self.newest(), starts_over=starts_over)
+            return self._claim_next(claim, self.newest(), packs, starts_over=starts_over)
         owner, tries = uuid.uuid4().hex, _TRIES
         while True:
             newest, tries = self.newest(), tries - 1
             last = -1 if newest is None else newest.number
+            known = (owner, self._owner, self._replaceable)
+            if self.lease is not None and newest is not None and newest.owner not in known:
+                raise running(self.place, newest.host)  # it was faster, and now it has a lease
             claim = Claim(owner, last)
             self._claim.write(claim)
             self.is_outdated = not starts_over and self._begun not in (None, last)
             try:
-                return self._claim_next(claim, newest, starts_over=starts_over)
+                return self._claim_next(claim, newest, packs, starts_over=starts_over)
             except TakenOverError:  # the former process was faster; nothing was computed from this state
                 if not tries:
                     raise
 
-    def _claim_next(self, claim: Claim, newest: CheckpointCopy | None, *, starts_over: bool) -> bool:
+    def _claim_next(
+        self, claim: Claim, newest: CheckpointCopy | None, packs: Collection[str], *, starts_over: bool
+    ) -> bool:
         self._owner, self._last = claim.owner, newest
         if newest is None:
             self._create(CheckpointCopy(**self._signed(claim.after + 1), manifest=None))
@@ -235,9 +260,12 @@ class CopiedCheckpoints:
                 raise self._taken(newest)
             if starts_over:
                 newest = msgspec.structs.replace(newest, manifest=None, places={}, packs={})
-            self._create(msgspec.structs.replace(newest, **self._signed(newest.number + 1)))
+        self.may_predecessor_run = is_others and newest.number != self._ended_with
+        if is_others or newest.is_finished:
+            signed = self._signed(newest.number + 1)
+            self._create(msgspec.structs.replace(newest, **signed, is_finished=False))
         assert self._last is not None
-        self._sweep(self._last)
+        self._sweep(self._last, packs)
         return is_others
 
     def add(
@@ -250,6 +278,27 @@ class CopiedCheckpoints:
         `files` are its files by name, `manifest` makes its manifest. Raises TakenOverError, OutputError and
         UnavailableError; then nothing may be published.
         """
+        with self._changing:
+            return self._added(files, manifest)
+
+    def finish(self) -> None:
+        """Note that the application has finished; raises the same errors as `add`."""
+        with self._changing:
+            if self._last is not None:
+                signed = self._signed(self._last.number + 1)
+                self._create(msgspec.structs.replace(self._last, **signed, is_finished=True))
+                self._forget_older(self._last.packs.keys())
+
+    def close(self) -> None:
+        """Say that the process has ended, if it has a lease."""
+        if self.lease is not None:
+            self.lease.end()
+
+    def _added(
+        self,
+        files: Iterable[tuple[str, Path]],
+        manifest: Callable[[Mapping[str, SavedFile]], Manifest],
+    ) -> int:
         last = self._last
         number = 0 if last is None else last.number + 1
         prefix = f"{self._packs}/{self._owner}/{number:020d}-{uuid.uuid4().hex[:8]}"
@@ -281,9 +330,7 @@ class CopiedCheckpoints:
 
     def _create(self, copy: CheckpointCopy) -> None:
         """Create a checkpoint's object, and make it the last one."""
-        encoded = msgspec.json.encode(copy)
-        envelope = _Envelope(msgspec.Raw(encoded), hashlib.sha256(encoded).hexdigest())
-        if not self._store.put_if_absent(self._name(copy.number), msgspec.json.encode(envelope)):
+        if not self._store.put_if_absent(self._name(copy.number), encoded(copy)):
             newest = self.newest()
             if newest is None or newest.owner != self._owner:
                 raise self._taken(newest)
@@ -305,11 +352,15 @@ class CopiedCheckpoints:
         self._delete([*map(self._name, older), *(self._made - set(needed))])
         self._made &= set(needed)
 
-    def _sweep(self, last: CheckpointCopy) -> None:
-        """Delete what former processes have left; only for the process that has claimed a number."""
+    def _sweep(self, last: CheckpointCopy, packs: Iterable[str]) -> None:
+        """Delete what former processes have left; only for the process that has claimed a number.
+
+        Of the `packs` that were there before, nobody can need those that `last` does not name. Others may be
+        a successor's: this process may have been suspended since its claim.
+        """
         newest = self._name(last.number)
         self._delete([name for name in self._checkpoint_names() if name < newest])
-        self._delete([pack for pack in self._names_in(self._packs) if pack not in last.packs])
+        self._delete([pack for pack in packs if pack not in last.packs])
         self._made, self._numbers = set(last.packs), [last.number]
 
     def _delete(self, paths: Iterable[str]) -> None:
@@ -332,49 +383,11 @@ class CopiedCheckpoints:
         start = len(self._checkpoints) + 1
         return [name for name in self._names_in(self._checkpoints, after) if _NAME.fullmatch(name[start:])]
 
+    def _taken(self, newest: CheckpointCopy | None) -> TakenOverError:
+        return taken_over(self.place, newest, is_state=self.lease is not None)
+
     def _has_later(self, number: int) -> bool:
         return bool(self._checkpoint_names(self._name(number)))
-
-    def _decoded(self, name: str, content: bytes) -> CheckpointCopy:
-        try:
-            envelope = msgspec.json.decode(content, type=_Envelope)
-            if hashlib.sha256(bytes(envelope.copy)).hexdigest() != envelope.sha256:
-                raise self._damaged(name, "another hash than its own")
-            return msgspec.json.decode(envelope.copy, type=CheckpointCopy)
-        except msgspec.DecodeError as error:
-            raise self._damaged(name, str(error)) from error
-
-    def _replaced_too_fast(self) -> UnavailableError:
-        return UnavailableError(
-            "the newest checkpoint is replaced faster than it is read",
-            where=self.place,
-            remedy="end the process that runs the application",
-        )
-
-    def _damaged(self, name: str, got: str) -> SavepointError:
-        return SavepointError(
-            "the copy of a checkpoint is damaged or incomplete",
-            where=f"{self.place}: {name}",
-            got=got,
-            remedy="start from a savepoint, or start over with --fresh",
-        )
-
-    def _taken(self, newest: CheckpointCopy | None) -> TakenOverError:
-        return TakenOverError(
-            "another process has continued this application from its copied checkpoint",
-            where=self.place,
-            got="it is gone" if newest is None else f"checkpoint number {newest.number}, by {newest.host}",
-            remedy=IF_TAKEN_OVER,
-        )
-
-    def _other_state(self, newest: CheckpointCopy) -> TakenOverError:
-        return TakenOverError(
-            "the state here is not what the application's copied checkpoint continues",
-            where=self.place,
-            got=f"checkpoint number {newest.number}, by {newest.host}",
-            remedy="to continue from the copy, delete this application's state directory on this machine; to "
-            "continue from the state here, delete the copies, or copy to another place",
-        )
 
 
 def _kept(copy: CheckpointCopy | None) -> dict[str, tuple[str, int]]:

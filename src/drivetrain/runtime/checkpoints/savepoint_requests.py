@@ -44,6 +44,7 @@ from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.error_records import ErrorRecord, error_record
 from drivetrain.runtime.find_application import directory_of
 from drivetrain.runtime.objects.locations import is_in_object_store
+from drivetrain.runtime.state_place import is_remote, state_home
 
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
@@ -117,10 +118,13 @@ def make_savepoint_of(
     config = config or Config.load(None, {}, {})
     timeout_ms = milliseconds(timeout, "timeout")
     rundir = directory_of(application, config)
+    if place is None and is_remote(config):
+        name = savepoint_place("", rundir.app_id)
+        place = f"{config[run_keys.STATE_DIR].rstrip('/')}/{name}"
     if place is not None and is_in_object_store(place):
         with uploaded_to(place, config) as directory:
             return place, make_savepoint(rundir, directory, timeout_ms)
-    chosen = savepoint_place(config[run_keys.STATE_DIR], rundir.app_id) if place is None else Path(place)
+    chosen = savepoint_place(state_home(config), rundir.app_id) if place is None else Path(place)
     return str(chosen.absolute()), make_savepoint(rundir, chosen.absolute(), timeout_ms)
 
 

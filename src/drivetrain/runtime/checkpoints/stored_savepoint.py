@@ -34,7 +34,6 @@ from typing import Final
 import msgspec
 
 from drivetrain.config import Config
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError, OutputError
@@ -48,6 +47,7 @@ from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.objects.locations import is_in_object_store, open_place
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.state_place import state_home
 
 _NAMING: Final = "savepoint.json"
 
@@ -69,7 +69,7 @@ def uploaded_to(place: str, config: Config) -> Iterator[Path]:
     stores = StoreSettings.of(config)
     refuse_taken_place(place, stores)
     name = f".upload-{uuid.uuid4().hex}"
-    directory = savepoint_place(config[run_keys.STATE_DIR], "", name).absolute()
+    directory = savepoint_place(state_home(config), "", name).absolute()
     try:
         yield directory
         upload(directory, place, stores)

@@ -10,17 +10,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from drivetrain.config.units import STORES
 from drivetrain.errors import InputError
 from drivetrain.runtime.objects.hdfs_store import HdfsStore
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.obstore_store import ObstoreStore
+from drivetrain.runtime.objects.renewed_store import RenewedStore
 from drivetrain.runtime.objects.settings import StoreSettings
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 HDFS = "hdfs://"
-SCHEMES = ("s3://", "s3a://", HDFS)
+SCHEMES = STORES
 
 
 def is_in_object_store(path_or_uri: str) -> bool:
@@ -62,7 +64,9 @@ def open_place(uri: str, settings: StoreSettings, *, retry_ms: int | None = None
     bucket, name = parts_of(uri)
     if retry_ms is not None:
         settings = replace(settings, retry_ms=retry_ms, hdfs_retry_ms=retry_ms)
-    return HdfsStore(bucket, settings) if is_in_hdfs(uri) else ObstoreStore(bucket, settings), name
+    if is_in_hdfs(uri):
+        return HdfsStore(bucket, settings), name
+    return RenewedStore(lambda: _opened(bucket, settings)), name
 
 
 def _filesystem(uri: str, settings: StoreSettings) -> pafs.FileSystem:

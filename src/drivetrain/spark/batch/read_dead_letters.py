@@ -15,6 +15,7 @@ from drivetrain.private_files import Writers
 from drivetrain.runtime.dead_letter_pages import stores_below
 from drivetrain.runtime.dead_letter_store import SCHEMA, DeadLetterStore
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state_place import state_home
 
 
 def dead_letter_stores(application: Application, config: Config | None = None) -> list[DeadLetterStore]:
@@ -24,9 +25,7 @@ def dead_letter_stores(application: Application, config: Config | None = None) -
     """
     config = config or Config.load(None, {}, {})
     settings = application.naming_settings
-    rundir = RunDirectory(
-        config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
-    )
+    rundir = RunDirectory(state_home(config), application.name, settings, Writers(config[run_keys.WRITERS]))
     return stores_below(rundir.path)
 
 

@@ -6,9 +6,10 @@ make its next checkpoint, but it may have nothing to save for hours, and then pr
 that it prepares must not be mistaken for those of its successor.
 
 Design: a running process looks every `LOOK_S` for a newer checkpoint than its own, and ends if there is one.
-A successor waits twice as long, and then drops whatever was prepared after the checkpoint.
+A successor waits twice as long, and then drops whatever was prepared after the checkpoint. Where the copies
+are the state, the process also renews its lease then, and a successor waits until that is over before.
 
-Called by `preparing` and `run_checkpoints`.
+Called by `embedded`, `preparing` and `run_checkpoints`.
 """
 
 from __future__ import annotations
@@ -19,22 +20,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.sources import is_stored_first
-from drivetrain.config.catalog import checkpoint as keys
-from drivetrain.errors import ConfigError, DrivetrainError
+from drivetrain.errors import ConfigError, DrivetrainError, UserError
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
 from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
-from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
+from drivetrain.runtime.checkpoints.state_lease import RENEW_S
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.state_place import copies_key, copies_place
 
 if TYPE_CHECKING:
     from drivetrain.api.graphs.graph import Graph
     from drivetrain.config import Config
+    from drivetrain.runtime.run_directory import RunDirectory
 
-LOOK_S = 5.0
+LOOK_S = RENEW_S
 
 
 def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | None) -> None:
     """Raise ConfigError when checkpoints are to be copied but cannot be, or when copies would not be
     enough."""
-    if config[keys.COPY_TO] == keys.COPY_TO.default:
+    if copies_place(config) is None:
         return
     if copies is None:
         refuse_copies(config)
@@ -42,10 +47,50 @@ def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | N
     if stored:
         raise ConfigError(
             "messages of a source that can be read only once are on the disk of this machine",
-            where=keys.COPY_TO.name,
+            where=copies_key(config).name,
             got=f"source {', '.join(sorted(stored))}",
-            remedy="put the messages into Kafka or files, which can be read elsewhere; or leave the key out",
+            remedy="put the messages into Kafka or files, which can be read elsewhere; or keep the "
+            "state on a disk, without copies",
         )
+
+
+def settle_with_store(
+    rundir: RunDirectory,
+    copies: CopiedCheckpoints | None,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None = None,
+    savepoint: str | None = None,
+) -> bool:
+    """Make sure that the state here is what the store's newest checkpoint continues; where that is the state,
+    clear another one here. Returns whether the application has finished.
+
+    The last three say how the run is to begin. Raises UnavailableError (also TakenOverError) when another
+    process has the application, and UserError if it cannot begin so.
+    """
+    begins_with = "--replay-from" if replay_from_ms is not None else "--from" if savepoint else None
+    if copies is None:
+        return False
+    if copies.lease is None:
+        if not fresh and (begins_with is not None or rundir.finished is None):
+            copies.require_own(has_state=rundir.started)
+        elsewhere = None if fresh or begins_with or rundir.started else copies.newest()
+        return elsewhere is not None and elsewhere.is_finished
+    record = None if fresh else CheckpointFiles(rundir.home).transaction()
+    was_copied = record is not None and record.record is not None
+    newest = copies.newest_elsewhere(has_state=rundir.started, was_copied=was_copied)
+    if newest is None or fresh:
+        return False
+    if newest.manifest is not None and begins_with is not None:
+        raise UserError(
+            "the application already has a state in the store",
+            where=copies.place,
+            expected=f"none that is not on this machine, with {begins_with}",
+            remedy=f"run it without {begins_with}, which brings the state here; or with --fresh, which "
+            "deletes it and its published results",
+        )
+    rundir.clear()
+    return newest.is_finished
 
 
 def wait_for_predecessor() -> None:
@@ -68,11 +113,19 @@ class ContinuationWatch:
         self._ends.set()
 
     def _look(self) -> None:
-        while not self._ends.wait(LOOK_S):
-            try:
-                self._copies.require_newest()
-            except TakenOverError as error:
-                self._report(error)
+        while self._has_it():
+            if self._ends.wait(LOOK_S):
                 return
-            except (DrivetrainError, PermissionError):
-                continue  # a store that does not answer: the next checkpoint reports that
+
+    def _has_it(self) -> bool:
+        """Whether this process has the application, as far as the store answers; renews its lease."""
+        try:
+            self._copies.require_newest()
+            if self._copies.lease is not None:
+                self._copies.lease.renew()
+        except TakenOverError as error:
+            self._report(error)
+            return False
+        except (DrivetrainError, PermissionError):
+            return True  # the next checkpoint reports that
+        return True

@@ -49,6 +49,7 @@ from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.graph_versions import KeptVersion
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
+from drivetrain.runtime.state_place import state_home
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.flow.flow_actor import FlowController, drop_message
@@ -57,6 +58,7 @@ from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.configuring import notices_of_changed
 from drivetrain.spark.run.control_answers import ControlAnswers
+from drivetrain.spark.run.copying import settle_with_store
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_changes import FragmentChanges
@@ -118,31 +120,26 @@ def run(
     begins = _begins(fresh or replay_from_ms is not None or savepoint is not None, version)
     own = _planned(application.graph(), config)
     settings, writers = application.naming_settings, Writers(config[run_keys.WRITERS])
-    rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings, writers)
+    rundir = RunDirectory(state_home(config), application.name, settings, writers)
+    copies = CopiedCheckpoints.of(rundir, config)
     rundir.acquire(fresh=fresh)
     try:
+        is_finished = settle_with_store(
+            rundir, copies, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
+        )
         plan = own if version is None else _plan_of(version, rundir, config)
-        if not begins and rundir.finished is not None:
+        if not begins and (is_finished or rundir.finished is not None):
             return already_finished(plan)
         resumed = not begins and rundir.started
-        copies = CopiedCheckpoints.of(rundir, config)
-        if copies is not None and not fresh:
-            copies.require_own(has_state=rundir.started)
 
-        def begin() -> Execution:
-            return prepare(
-                plan,
-                rundir,
-                config,
-                fresh=fresh,
-                replay_from_ms=replay_from_ms,
-                savepoint=savepoint,
-                waiting=WaitOptions(lambda why: listener.on_event(NoticeGiven(why)), listener.stop_requested),
-                copies=copies,
-            )
+        waiting = WaitOptions(lambda why: listener.on_event(NoticeGiven(why)), listener.stop_requested)
+        ready = partial(prepare, rundir=rundir, config=config, copies=copies)
+        begin = partial(
+            ready, plan, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint, waiting=waiting
+        )
 
         def again(changed: Plan, version: GraphVersion | None) -> Execution:
-            return prepare(changed, rundir, config, version=version, copies=copies)
+            return ready(changed, version=version)
 
         return _run_with_restores(begin, again, plan, rundir, listener, started_s, on_start, resumed=resumed)
     except Exception as error:
@@ -152,6 +149,8 @@ def run(
             raise
         raise cause from error
     finally:
+        if copies is not None:
+            copies.close()
         rundir.release()
 
 
@@ -253,7 +252,7 @@ def _run(
         outcome = _until_the_end(loop)
         run_result = concluded(execution, loop, outcome, started_s)
         if outcome is RunOutcome.FINISHED:
-            finish(rundir, run_result)
+            finish(rundir, run_result, execution.copies)
     except RestoreNeededError:
         reporter.interrupted()
         raise

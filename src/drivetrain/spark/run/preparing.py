@@ -109,16 +109,10 @@ def prepare(
             fresh=fresh,
             replay_from_ms=replay_from_ms,
         )
-        had_predecessor = copies is not None and copies.claim(starts_over=fresh or savepoint is not None)
-        is_outdated = copies is not None and copies.is_outdated
-        if saved is not None and not is_outdated:
-            if had_predecessor:
-                wait_for_predecessor()
-                saved.drop_later(execution.sinks, claim_name(rundir.path))
-            rundir.taken_over()
-        elif had_predecessor and not is_outdated:
-            succeed_in_sinks(execution.sinks, rundir)
-    if is_outdated:  # the former process can make no more checkpoints from now on
+        has_claimed = _claim(
+            copies, execution, saved, fresh=fresh, starts_over=fresh or savepoint is not None
+        )
+    if not has_claimed:  # the former process can make no more checkpoints from now on
         rundir.clear()
         return prepare(
             plan, rundir, config, flow=flow, host=host, version=version, waiting=waiting, copies=copies
@@ -126,6 +120,34 @@ def prepare(
     claim_sinks(execution.sinks, rundir)
     execution.copies = copies
     return execution
+
+
+def _claim(
+    copies: CopiedCheckpoints | None,
+    execution: Execution,
+    saved: OpenedSavepoint | None,
+    *,
+    fresh: bool,
+    starts_over: bool,
+) -> bool:
+    """Claim the application, if its checkpoints are copied, and begin what was prepared.
+
+    Returns False if the former process has meanwhile made another checkpoint, with which it has to begin.
+    """
+    had_predecessor, rundir = False, execution.rundir
+    if copies is not None:
+        had_predecessor = copies.claim(starts_over=starts_over)
+        if copies.is_outdated:
+            return False
+        if copies.may_predecessor_run and not fresh:
+            wait_for_predecessor()
+    if saved is not None:
+        if had_predecessor:
+            saved.drop_later(execution.sinks, claim_name(rundir.path))
+        rundir.taken_over()
+    elif had_predecessor:
+        succeed_in_sinks(execution.sinks, rundir)
+    return True
 
 
 def _begun(
@@ -269,8 +291,10 @@ def printed_by_hooks(application: Application, result: RunResult) -> str:
     return printed.getvalue()
 
 
-def finish(rundir: RunDirectory, result: RunResult) -> None:
-    """Record in the state directory that the application has finished."""
+def finish(rundir: RunDirectory, result: RunResult, copies: CopiedCheckpoints | None = None) -> None:
+    """Record in the store of its checkpoints and in the state directory that the application has finished."""
+    if copies is not None:
+        copies.finish()
     rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
 
 

@@ -25,7 +25,8 @@ import msgspec
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.coordinator import Completed, Emit
 from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Phase, Transaction
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import OutputError, UnavailableError, UserError
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
 from drivetrain.runtime.checkpoints.checkpoint_parts import manifest_of, parts_of_checkpoint
 from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointActor,
@@ -35,7 +36,7 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     RequestCheckpoint,
     SetParticipants,
 )
-from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints, TakenOverError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
@@ -167,17 +168,27 @@ class RunCheckpoints:
 
     def _copy(self, copies: CopiedCheckpoints, record: CheckpointRecord) -> None:
         snapshots = Snapshots(self._files.snapshots)
-        with snapshots.held():
-            copies.add(
-                parts_of_checkpoint(self._rundir, snapshots, record, with_prepared=True),
-                lambda files: manifest_of(
-                    self._rundir,
-                    record,
-                    self._clock_ms,
-                    files,
-                    lambda id: snapshots.place(id, record.round),
-                ),
-            )
+        try:
+            with snapshots.held():
+                copies.add(
+                    parts_of_checkpoint(self._rundir, snapshots, record, with_prepared=True),
+                    lambda files: manifest_of(
+                        self._rundir,
+                        record,
+                        self._clock_ms,
+                        files,
+                        lambda id: snapshots.place(id, record.round),
+                    ),
+                )
+        except OutputError:
+            raise
+        except UserError as error:  # such as credentials that have expired: they may be renewed
+            raise OutputError(
+                "the checkpoint cannot be copied, and nothing is published meanwhile",
+                where=error.where,
+                got=f"{error.what}{f': {error.got}' if error.got else ''}",
+                remedy=error.remedy,
+            ) from error
 
     def _take_error(self, error: BaseException) -> None:
         if isinstance(error, TakenOverError):

@@ -16,14 +16,9 @@ from typing import Final
 
 from drivetrain.errors import OutputError, UserError
 from drivetrain.private_files import make_private_directory, require_trusted, require_trusted_tree
+from drivetrain.runtime.user_cache import cache_directory
 
 _WHAT: Final = "the cache of Drivetrain"
-
-
-def cache_directory() -> Path:
-    """Drivetrain's directory in the user's cache, whether it exists or not."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(cache, "drivetrain")
 
 
 def make_cache_directory() -> Path:

@@ -32,7 +32,8 @@ import pyspark
 
 from drivetrain.durable import publish, sync
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.session.cache_directory import cache_directory, is_usable, make_cache_directory
+from drivetrain.runtime.user_cache import cache_directory
+from drivetrain.spark.session.cache_directory import is_usable, make_cache_directory
 from drivetrain.spark.session.java import QUIET, java_program
 from drivetrain.spark.session.local_files import usable_jar
 

@@ -35,8 +35,8 @@ from xml.sax.saxutils import quoteattr
 
 from drivetrain.durable import publish_directory
 from drivetrain.errors import ConfigError, MissingDependencyError, UnavailableError
+from drivetrain.runtime.user_cache import cache_directory
 from drivetrain.spark.session.cache_directory import (
-    cache_directory,
     is_usable,
     make_cache_directory,
     require_usable,

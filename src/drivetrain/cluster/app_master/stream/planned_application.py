@@ -23,6 +23,7 @@ from drivetrain.core.plan.counts import CountRule, derive
 from drivetrain.core.plan.plan import Plan
 from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.state_place import shared_state_dir
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class PlannedApplication:
     def rundir(self, config: Config) -> RunDirectory:
         """The state directory of the application."""
         writers = Writers(config[run_keys.WRITERS])
-        return RunDirectory(config[run_keys.STATE_DIR], self.name, self.settings, writers)
+        return RunDirectory(shared_state_dir(config), self.name, self.settings, writers)
 
 
 def counts_of(
