@@ -132,6 +132,16 @@ def test_a_checkpoint_costs_as_many_requests_as_the_guide_says(store: ModelStore
     assert requests == ["put"]
 
 
+def test_a_store_that_is_empty_again_is_an_error(store: ModelStore, tmp_path: Path) -> None:
+    machine = Machine(store, tmp_path / "a")
+    assert machine.copies.newest_elsewhere(has_state=False, was_copied=False) is None
+    machine.start().checkpoint({"x": "1"})
+    assert machine.copies.newest_elsewhere(has_state=True, was_copied=True) is None
+    store.objects.clear()
+    with pytest.raises(InputError, match="no longer in the store"):
+        machine.copies.newest_elsewhere(has_state=True, was_copied=True)
+
+
 def test_an_application_that_has_finished_is_known_as_finished_until_it_begins_again(
     store: ModelStore, tmp_path: Path
 ) -> None:
