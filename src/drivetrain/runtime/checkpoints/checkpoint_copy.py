@@ -123,5 +123,6 @@ def state_gone(place: str) -> InputError:
         "the application's state is no longer in the store, though it was",
         where=place,
         got="no checkpoint",
-        remedy="bring the objects back, or name the right place; or start over with --fresh",
+        remedy="bring the objects back, or name the right place; or delete what the application has "
+        "published in object stores, and start over with --fresh",
     )
