@@ -128,7 +128,8 @@ def cpu_s() -> float:
 class MemoryWatch(threading.Thread):
     """Samples the memory of a process and its descendants; `peak_mib` is the largest sum of resident sets.
 
-    Pages that forked Python workers share are counted once for each, for every contender alike.
+    Pages that forked Python workers share are counted once for each there, for every contender alike; in
+    `peak_own_mib` they are counted once (Linux only).
     """
 
     def __init__(self, pid: int) -> None:
@@ -136,6 +137,7 @@ class MemoryWatch(threading.Thread):
         self._root = psutil.Process(pid)
         self._done = threading.Event()
         self.peak_mib = 0.0
+        self.peak_own_mib = 0.0
 
     def run(self) -> None:
         while not self._done.wait(SAMPLE_S):
@@ -143,23 +145,26 @@ class MemoryWatch(threading.Thread):
                 tree = [self._root, *self._root.children(recursive=True)]
             except psutil.NoSuchProcess:
                 return
-            resident = 0
+            resident = own = 0
             for process in tree:
                 try:
-                    resident += process.memory_info().rss
-                except psutil.NoSuchProcess:
+                    memory = process.memory_full_info()
+                except (psutil.NoSuchProcess, psutil.AccessDenied):
                     continue
+                resident += memory.rss
+                own += getattr(memory, "pss", memory.rss)
             self.peak_mib = max(self.peak_mib, resident / 2**20)
+            self.peak_own_mib = max(self.peak_own_mib, own / 2**20)
 
-    def finish(self) -> float:
-        """Stop watching; the peak in MiB."""
+    def finish(self) -> dict[str, float]:
+        """Stop watching; the peaks in MiB, as figures."""
         self._done.set()
         self.join()
-        return self.peak_mib
+        return {"peak_mib": self.peak_mib, "peak_own_mib": self.peak_own_mib}
 
 
-def run_watched(command: list[str], log: Path, cwd: Path | None = None) -> tuple[str, float, float]:
-    """Run a command; its standard output, the seconds it took, and its peak memory in MiB."""
+def run_watched(command: list[str], log: Path, cwd: Path | None = None) -> tuple[str, dict[str, float]]:
+    """Run a command; its standard output, and as figures the seconds it took and its peak memory."""
     began_s = time.perf_counter()
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -173,11 +178,11 @@ def run_watched(command: list[str], log: Path, cwd: Path | None = None) -> tuple
             process.kill()
             raise
         finally:
-            peak_mib = watch.finish()
+            peaks = watch.finish()
     seconds = time.perf_counter() - began_s
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{_tail(log)}")
-    return output, seconds, peak_mib
+    return output, {"process_s": seconds, **peaks}
 
 
 def measure_apart(job: Job, contender: Contender, scale: Scale) -> dict[str, float]:
@@ -187,11 +192,10 @@ def measure_apart(job: Job, contender: Contender, scale: Scale) -> dict[str, flo
         module = f"benchmarks.{job.name}"
         command = [sys.executable, "-m", module, "--contender", contender.name, "--work", str(work)]
         command += ["--times", str(scale.times), *(["--quick"] if scale.quick else [])]
-        output, seconds, peak_mib = run_watched(command, work / "stderr.txt")
+        output, outside = run_watched(command, work / "stderr.txt")
         figures: dict[str, float] = json.loads(output.strip().splitlines()[-1])
         job.check(scale, work)
-        figures.setdefault("peak_mib", peak_mib)
-        figures.setdefault("process_s", seconds)
+        figures = {**outside, **figures}
         if "seconds" in figures:
             figures["per_s"] = job.units(scale) / figures["seconds"]
         return figures

@@ -38,7 +38,7 @@ def watched(command: list[str], out: Path) -> dict[str, float]:
     total_s = time.perf_counter() - began_s
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed")
-    return {"first_s": first_s or total_s, "seconds": total_s, "peak_mib": watch.finish()}
+    return {"first_s": first_s or total_s, "seconds": total_s, **watch.finish()}
 
 
 def has_result(out: Path) -> bool:
