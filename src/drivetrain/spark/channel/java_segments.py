@@ -1,7 +1,7 @@
 """Has Java write the segments of a batch: a class of ours, where it is on Java's class path.
 
 Problem: handing a million messages of 100 bytes to a Python worker, which compresses and writes them, takes
-1.6 CPU seconds, more than everything else that a channel costs.
+1.4 CPU seconds, more than everything else that a channel costs.
 
 Design: Spark's tasks write the same files in Java, by Spark's interface for sinks, and return the same
 descriptions. The class comes with `drivetrain warm-up` (`session.local_files`) and writes local files.
