@@ -115,20 +115,6 @@ def killed_recipe_of(seed: int) -> Recipe:
     return in_transactions(made, random.Random(f"killed in transactions {seed}"))
 
 
-def lost_recipe_of(seed: int) -> Recipe:
-    """A recipe like a killed one, to have its state in a store: its inputs can be read on another machine,
-    and its sinks publish with checkpoints."""
-    for number in range(100 * (seed + 1), 100 * (seed + 2)):
-        made = killed_recipe_of(number)
-        is_read_again = all(source.kind not in ("socket", "items") for source in made.sources)
-        is_asked = any(isinstance(step, Persistent) and step.how == "asked" for step in made.steps)
-        if is_read_again and not is_asked and not made.needs_kafka:
-            break
-    sinks = tuple(replace(s, kind="parquet") if s.kind == "batches" else s for s in made.sinks)
-    sets = {**dict(made.sets), "checkpoint.mode": "on", "checkpoint.interval": "200 ms"}
-    return replace(made, sinks=sinks, sets=tuple(sets.items()))
-
-
 def silent_recipe_of(seed: int) -> Recipe:
     """A recipe whose inputs do not end, with checkpoints on, to be killed at two points of a checkpoint."""
     draw = random.Random(f"silent {seed}")

@@ -284,8 +284,6 @@ class Recipe:
     """Keys of the configuration."""
     crashes: tuple[tuple[str, int], ...] = ()
     """Where each of the first runs dies: a crash point, and at which passage."""
-    store: tuple[tuple[str, str], ...] = ()
-    """Keys of the object store that has its state; its machine is lost where it dies, with its disk."""
 
     def step(self, stream: int) -> Step:
         """The step that makes a stream; the stream must not be a source."""

@@ -138,22 +138,7 @@ def written(recipe: Recipe, folder: Path, name: str) -> Path:
 
 def config_of(recipe: Recipe, file: Path) -> Config:
     """The configuration of a recipe; its state is beside its file."""
-    return Config.load(None, {}, {**_places_of_state(recipe, file), **dict(recipe.sets)})
-
-
-def _places_of_state(recipe: Recipe, file: Path) -> dict[str, str]:
-    disk = str(file.with_suffix("") / "state")
-    if not recipe.store:
-        return {"state.dir": disk}
-    return {"state.dir": f"s3://states/{file.stem}", "state.work-dir": disk, **dict(recipe.store)}
-
-
-def _elsewhere(recipe: Recipe, file: Path, machine: int) -> Recipe:
-    """The recipe on another machine, if its state is in a store; a killed process may leave a Java behind."""
-    if not recipe.store:
-        return recipe
-    disk = file.with_suffix("") / f"machine-{machine}"
-    return replace(recipe, store=(*recipe.store, ("state.work-dir", str(disk))))
+    return Config.load(None, {}, {"state.dir": str(file.with_suffix("") / "state"), **dict(recipe.sets)})
 
 
 def _bounded(recipe: Recipe, file: Path, crashes: Crashes) -> list[str]:
@@ -245,16 +230,15 @@ def failure_of_killed(recipe: Recipe, folder: Path, name: str, deaths: list[str]
         if process.returncode != -signal.SIGKILL and LATE not in output:
             return f"exit code {process.returncode}\n{output[-4_000:]}"
         killed.append(f"killed at {point}")
-        recipe, alive = (_elsewhere(one, file, len(killed)) for one in (recipe, alive))
         if deaths is not None and process.returncode == -signal.SIGKILL:
             deaths.append(point)
     return failure_of(alive, folder, file.stem, killed)
 
 
 def _process(recipe: Recipe, file: Path, crash: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    sets = {**_places_of_state(recipe, file), **dict(recipe.sets)}
-    sets |= {"spark.master": "local[2]", "spark.driver-memory": "1 GiB"}
+    sets = {**dict(recipe.sets), "spark.master": "local[2]", "spark.driver-memory": "1 GiB"}
     line = [sys.executable, "-m", "drivetrain.cli", "run", str(file)]
+    line += ["--state-dir", str(file.with_suffix("") / "state")]
     line += [part for key, value in sets.items() for part in ("--set", f"{key}={value}")]
     return subprocess.Popen(
         line,

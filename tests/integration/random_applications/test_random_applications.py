@@ -14,7 +14,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +21,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivetrain.simulator.simulate import chosen_seeds
-from object_store import S3Server
 
-from .drawing import killed_recipe_of, lost_recipe_of, recipe_of, silent_recipe_of
+from .drawing import killed_recipe_of, recipe_of, silent_recipe_of
 from .program import DATABASE, MYSQL, REDIS, program_of
 from .program_kafka import KAFKA
 from .recipe import Recipe
@@ -102,22 +100,6 @@ def test_a_random_application_that_is_killed_gives_what_the_model_says(
 ) -> None:
     died = deaths[seed] = []
     _judge(servers(killed_recipe_of(seed)), folder, partial(failure_of_killed, deaths=died))
-
-
-@pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("seed", KILLED)
-def test_a_random_application_whose_machines_are_lost_goes_on_with_its_state_in_a_store(
-    spark: SparkSession,
-    folder: Path,
-    servers: Callable[[Recipe], Recipe],
-    s3: S3Server,
-    deaths: dict[int, list[str]],
-    seed: int,
-) -> None:
-    s3.bucket("states")
-    died = deaths[-1 - seed] = []
-    recipe = replace(servers(lost_recipe_of(seed)), store=tuple(s3.sets().items()))
-    _judge(recipe, folder, partial(failure_of_killed, deaths=died))
 
 
 @pytest.mark.timeout(3_600)
