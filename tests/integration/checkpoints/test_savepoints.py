@@ -150,6 +150,43 @@ def test_an_application_that_was_stopped_goes_on_where_it_was_in_the_same_output
     check_output(saved.drive, "old")
 
 
+class UntilFiles(QuietListener):
+    """Stops a run when a sink has published so many files."""
+
+    def __init__(self, out: Path, files: int) -> None:
+        self._out, self._files = out, files
+        self._patience_s = time.monotonic() + 120
+
+    def stop_requested(self) -> bool:
+        return len(list(self._out.glob("part-*"))) >= self._files or time.monotonic() > self._patience_s
+
+
+def test_files_that_spark_reads_itself_go_on_elsewhere_and_are_not_copied(drive: Harness) -> None:
+    """Spark notes the whole path of each file that it has taken, and the state has another path then."""
+    given = drive.directory / "in"
+    given.mkdir()
+    for number in range(12):
+        (given / f"{number:02}.txt").write_text(
+            "".join(f"{number} {line} {'x' * 500}\n" for line in range(3))
+        )
+
+    def lines() -> Application:
+        app = Application("lines")
+        app.read(sources.text(given)).sink(sinks.parquet(drive.out("out")), name="to-out")
+        return app
+
+    limit = {"run__max_batch_bytes": "4 KiB", "run__min_batch_bytes": "4 KiB"}
+    stopped = drive.run(lines(), listener=UntilFiles(drive.out("out"), 2), **limit)
+    assert stopped.outcome is RunOutcome.STOPPED
+    place = Path(savepoint("lines", drive.directory / "saved", drive.config(**limit)))
+    assert sum(file.stat().st_size for file in (place / "sources").rglob("*")) < 12 * 1_500
+    assert Harness(drive.directory / "elsewhere").run(lines(), from_savepoint=place, **limit).outcome is (
+        RunOutcome.FINISHED
+    )
+    wanted = [file.read_text().splitlines() for file in sorted(given.iterdir())]
+    assert sorted(row["value"] for row in drive.rows()) == sorted(line for of in wanted for line in of)
+
+
 def flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1

@@ -4,10 +4,9 @@ The problem: Spark reads uncompressed text and Parquet several times faster than
 it rows. But its file source lists directories itself: it takes files that arrive after the start, forgets old
 files, has no end, and checks neither UTF-8 nor whether a file has changed.
 
-The design: the file log lists the input, once, as for every source. A directory of links to these files gets
-a list in the form in which Spark's own sink lists its files (`_spark_metadata`), which Spark's source uses
-instead of listing directories. The time of a file in that list is its number in our log, so Spark takes the
-files in our order, and the log that Spark keeps in its checkpoint shows how far a batch came.
+The design: the file log lists the input, once, as for every source. Spark's source gets the files by a list
+of ours (`native_listing`) instead of listing directories, in our order, and the log that Spark keeps in its
+checkpoint shows how far a batch came.
 
 Text is looked through by `text_check` before a batch reads it: that costs a fifth of checking each line in
 Spark. The reader is chosen with the files, so they are looked through then, if they are not too large: if no
@@ -39,14 +38,11 @@ Called by `opened_files`. Source: Spark's FileStreamSource and MetadataLogFileIn
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
@@ -54,16 +50,15 @@ from pyspark.sql.types import StructType
 from drivetrain.api.sources import FileSource, ParquetFiles, TextFiles
 from drivetrain.connectors.files.blocks import refuse_changed
 from drivetrain.connectors.files.file_log import FileLog
+from drivetrain.connectors.files.native_listing import END_FILE, NativeListing
 from drivetrain.connectors.files.parquet_groups import read_schema
 from drivetrain.connectors.files.text_check import TextCheck, ends_with_return
 from drivetrain.connectors.schema import to_arrow
-from drivetrain.durable import sync
 from drivetrain.runtime.channel.columns import PUNCT
 from drivetrain.runtime.file_locations import FoundFile, compression_of, locate
-from drivetrain.runtime.whole_files import is_local, publish_bytes
+from drivetrain.runtime.whole_files import is_local
 from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext
 
-END_FILE = "drivetrain-end-of-input"
 MAX_FILES = 1_000
 """Spark lists every file of a batch again, one by one."""
 
@@ -81,23 +76,27 @@ def open_native(
 
     `new`: nothing has run, so the choice is made now. Later starts keep it.
     """
-    listing = Path(context.state_dir) / "listing"
-    text = TextCheck(listing) if isinstance(source, TextFiles) else None
+    listing = NativeListing(Path(context.state_dir) / "listing")
+    text = TextCheck(listing.path) if isinstance(source, TextFiles) else None
     if new and _gains(source, struct, log, context, has_end_row=has_end_row):
-        _write_listing(listing, log, to_arrow(struct) if has_end_row else None, text)
-    if not (listing / "_spark_metadata" / "0").exists():
+        listing.prepare()
+        if text is not None:
+            text.choose(log)
+        listing.write(log, to_arrow(struct) if has_end_row else None)
+    if not listing.exists():
         return None
+    listing.follow_move(log, context.spark_log)
     if text is not None and text.has_no_returns:
-        df = _read(context, "text", struct, listing)
+        df = _read(context, "text", struct, listing.path)
     elif text is not None:
-        df = _read(context, "text", struct, listing, lineSep="\n").select(_line().alias("value"))
+        df = _read(context, "text", struct, listing.path, lineSep="\n").select(_line().alias("value"))
     else:
-        df = _read(context, "parquet", struct, listing, datetimeRebaseMode="CORRECTED")
+        df = _read(context, "parquet", struct, listing.path, datetimeRebaseMode="CORRECTED")
         if has_end_row:
             df = df.select("*", F.col("_metadata.file_name").startswith(END_FILE).alias(PUNCT))
     opened = NativeFiles(df, log, context.spark_log, text, has_end_row=has_end_row)
-    if has_end_row and opened.newest() >= _listed(listing):
-        _list(listing, [*_lines(listing), _end_line(listing, to_arrow(struct), _listed(listing))])
+    if has_end_row and opened.newest() >= listing.count():
+        listing.add_end(to_arrow(struct))
     return opened
 
 
@@ -140,58 +139,6 @@ def _same_type(found: pa.DataType, target: pa.DataType) -> bool:
     if pa.types.is_string(target):
         return pa.types.is_large_string(found) or pa.types.is_string_view(found)
     return False
-
-
-def _write_listing(listing: Path, log: FileLog, end_row: pa.Schema | None, text: TextCheck | None) -> None:
-    """Write Spark's list of files; without its last rename the list does not count."""
-    shutil.rmtree(listing, ignore_errors=True)
-    metadata = listing / "_spark_metadata"
-    metadata.mkdir(parents=True)
-    lines = []
-    for number, file in enumerate(log.files()):
-        # Our own names: Spark hides some, takes `a=b` for a column, and may unpack by a name's ending.
-        link = listing / f"{number:06d}"
-        link.symlink_to(file.path)
-        lines.append(_line_of(link, file.size_bytes, number))
-    if end_row is not None:
-        lines.append(_end_line(listing, end_row, len(lines)))
-    if text is not None:
-        text.choose(log)
-    _list(listing, lines)
-
-
-def _end_line(listing: Path, schema: pa.Schema, number: int) -> str:
-    """Make a file with the row that marks the end; returns its line in the list."""
-    end = listing / f"{END_FILE}-{number:06d}.parquet"
-    pq.write_table(pa.table([pa.nulls(1, f.type) for f in schema], schema=schema), end)
-    sync(str(end))
-    return _line_of(end, end.stat().st_size, number)
-
-
-def _line_of(path: Path, size_bytes: int, number: int) -> str:
-    row = {
-        "path": f"file://{quote(str(path))}",
-        "size": size_bytes,
-        "isDir": False,
-        "modificationTime": number,
-        "blockReplication": 1,
-        "blockSize": 32 * 2**20,
-        "action": "add",
-    }
-    return json.dumps(row)
-
-
-def _list(listing: Path, lines: list[str]) -> None:
-    path = str(listing / "_spark_metadata" / "0")
-    publish_bytes(pafs.LocalFileSystem(), path, "\n".join(["v1", *lines]).encode())
-
-
-def _lines(listing: Path) -> list[str]:
-    return (listing / "_spark_metadata" / "0").read_text().splitlines()[1:]
-
-
-def _listed(listing: Path) -> int:
-    return len(_lines(listing))
 
 
 def _read(context: SourceContext, form: str, struct: StructType, listing: Path, **options: str) -> DataFrame:

@@ -58,9 +58,10 @@ def parts_of_checkpoint(
 
 
 def _all_of(source: Path, under: str) -> Iterator[tuple[str, Path]]:
-    """The files of a directory, if it exists, without those that are being written."""
+    """The files of a directory, if it exists, without those that are being written, and without links to
+    input, which is not part of the state."""
     for name in sorted(files_below(source)):
-        if is_whole(Path(name).name):
+        if is_whole(Path(name).name) and not (source / name).is_symlink():
             yield f"{under}/{name}", source / name
 
 
