@@ -175,7 +175,7 @@ def test_files_that_spark_reads_itself_go_on_elsewhere_and_are_not_copied(drive:
         app.read(sources.text(given)).sink(sinks.parquet(drive.out("out")), name="to-out")
         return app
 
-    limit = {"run__max_batch_bytes": "4 KiB", "run__min_batch_bytes": "4 KiB"}
+    limit = {"run__max_batch_bytes": "4 KiB", "checkpoint__mode": "on", "checkpoint__interval": "100 ms"}
     stopped = drive.run(lines(), listener=UntilFiles(drive.out("out"), 2), **limit)
     assert stopped.outcome is RunOutcome.STOPPED
     place = Path(savepoint("lines", drive.directory / "saved", drive.config(**limit)))

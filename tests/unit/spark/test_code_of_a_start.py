@@ -46,7 +46,7 @@ class Starts:
     def _prepared(self, *_: object, fresh: bool, **__: object) -> Any:
         if fresh:
             self.rundir.clear()
-        return SimpleNamespace(context=SimpleNamespace(transactional=False), sinks={})
+        return SimpleNamespace(context=SimpleNamespace(transactional=False), sinks={}, rundir=self.rundir)
 
 
 def test_a_graph_whose_code_is_kept_is_not_pickled_again(

@@ -7,7 +7,7 @@ files in that order.
 The list, and the log that Spark keeps in its checkpoint of what it has taken, hold whole paths. If the state
 has moved, from a savepoint or from a copy elsewhere, both get the new paths before the query starts;
 otherwise Spark would look for the files where the state was. The links are no part of the state: savepoints
-do not have them, and they are made again.
+do not have them, and the next start creates them.
 
 What if we die here: the list counts once its file has its name. Spark's log is rewritten file by file, and
 the list last, so another start does it again.
@@ -70,7 +70,7 @@ class NativeListing:
         self._publish([*self._lines(), self._end_line(schema, self.count())])
 
     def follow_move(self, log: FileLog, spark_log: str | None) -> None:
-        """If the directory has moved since it was written, note its files by their paths of now.
+        """If the directory has moved since it was written, note its files by their current paths.
 
         `spark_log` is the directory of Spark's log of what it has taken. Links that are missing are made: a
         savepoint has none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,12 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> ModelStore:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelStore]:
     made = ModelStore()
     monkeypatch.setattr(locations, "ObstoreStore", lambda *_: made)
-    return made
+    locations._connected.cache_clear()
+    yield made
+    locations._connected.cache_clear()
 
 
 @pytest.fixture(scope="module")
