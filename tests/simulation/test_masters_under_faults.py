@@ -98,12 +98,12 @@ async def scenario(simulation: Simulation, masters: int) -> None:
     assert world.records.accepted, "nothing was ever accepted"
 
 
-@simulate(seeds=4, until_s=300)
+@simulate(seeds=3, until_s=300)
 async def test_three_masters_keep_their_promises_under_faults(simulation: Simulation) -> None:
     await scenario(simulation, 3)
 
 
-@simulate(seeds=2, until_s=300)
+@simulate(seeds=1, until_s=300)
 async def test_five_masters_keep_their_promises_under_faults(simulation: Simulation) -> None:
     await scenario(simulation, 5)
 

@@ -74,7 +74,7 @@ def test_a_fragment_that_comes_with_a_history_shows_every_message_since_then_onc
 def test_a_history_that_is_asked_for_before_the_first_batch_has_every_message() -> None:
     worlds: list[World] = []
     run_seeds(
-        lambda seed: worlds.append(run(seed, has_history=True, is_hasty=True)), chosen_seeds(2, at_most=500)
+        lambda seed: worlds.append(run(seed, has_history=True, is_hasty=True)), chosen_seeds(1, at_most=500)
     )
     assert all(world.histories for world in worlds)
 

@@ -138,6 +138,7 @@ def console(directory: Path) -> Iterator[httpx.Client]:
         process.wait()
 
 
+@pytest.mark.nightly("test_runs_over_http and test_runs_in_browser; test_console_of_a_cluster")
 def test_a_run_is_shown_with_the_figures_of_an_application_of_a_cluster(run: Run) -> None:
     shown = wait(
         lambda: (now := run.get()) and all(one["batch_id"] >= 0 for one in now["job"]["fragments"]) and now,
@@ -163,6 +164,7 @@ def test_a_run_is_shown_with_the_figures_of_an_application_of_a_cluster(run: Run
     assert re.search(r'drivetrain_processor_dead_letters_total\{.*processor="mark".*\} 3', metrics), metrics
 
 
+@pytest.mark.nightly("test_runs_over_http and test_runs_in_browser; test_console_of_a_cluster")
 def test_what_only_a_cluster_has_is_refused_with_a_reason(run: Run) -> None:
     asked = [run.http.get("workers"), run.http.get("masters"), run.http.get("applications/shop/logs")]
     asked.append(run.http.post("applications/shop/restart"))

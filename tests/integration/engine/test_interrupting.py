@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from harness import Harness
 
 from drivetrain.code.application_file import load_application
@@ -67,6 +68,7 @@ class UntilMore:
         return len(set(self._out.glob("part-*")) - self._before) > 2 or time.monotonic() > self._patience_s
 
 
+@pytest.mark.nightly("test_run_command interrupts the command; many others stop a run and continue it")
 def test_ctrl_c_drains_and_the_same_application_goes_on(drive: Harness) -> None:
     out = drive.directory / "out"
     process = start(drive.directory)

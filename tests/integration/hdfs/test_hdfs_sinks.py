@@ -80,6 +80,7 @@ def test_a_batch_of_files_is_there_once_whoever_writes_it_again(place: Place, ho
     place.open(declared, app="app-2").validate()
 
 
+@pytest.mark.nightly("test_hdfs_store by day; the unit tests of sinks run the same")
 def test_what_is_prepared_is_shown_by_another_process_once(place: Place) -> None:
     declared = sinks.parquet(place.uri)
     sink = place.open(declared)
@@ -94,6 +95,7 @@ def test_what_is_prepared_is_shown_by_another_process_once(place: Place) -> None
     assert place.ids() == [0, 1]
 
 
+@pytest.mark.nightly("test_hdfs_store by day; the unit tests of sinks run the same")
 def test_partitions_are_directories_and_are_finished_by_the_next_process(place: Place) -> None:
     declared = sinks.parquet(place.uri, partition_by="p")
     batch = frame(id=pa.array([1, 2, 3], pa.int64()), p=["x", "y/z", "x"])
@@ -151,6 +153,7 @@ def test_two_applications_append_to_one_delta_table(place: Place) -> None:
     assert table_ids(place.uri) == [*range(5), *range(100, 105)]
 
 
+@pytest.mark.nightly("test_hdfs_store by day; the unit tests of sinks run the same")
 def test_a_source_is_checked_before_anything_runs(place: Place) -> None:
     with pytest.raises(InputError):
         validate_source(sources.csv(place.uri, schema="id bigint"), place.settings)
