@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import random
-from collections import defaultdict
 from typing import Any
 
 import pytest
-from harness import Harness, at, ms
+from harness import Harness, at
+from reduced_windows import DISORDER_MS, RESULTS, SIZE_MS, Reading, decisions, model, shown, write
 
-from drivetrain import Application, agg, col, sources, state, windows
-from drivetrain.core.job.run_progress import FragmentProgressed, ProgressEvent, RunOutcome
+from drivetrain import Application, col, sources, state, windows
+from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import UserError
-from drivetrain.spark.prepare import fragment
 
 SCHEMA = "at timestamp, k string, n bigint, day date, more struct<x:int>"
-SIZE_MS = 10_000
-DISORDER_MS = 5_000
 
 
 def written(drive: Harness, count: int) -> list[dict[str, Any]]:
@@ -35,15 +31,8 @@ def written(drive: Harness, count: int) -> list[dict[str, Any]]:
         }
         known.append((time_ms, message))
     messages = [message for _, message in known]
-    (drive.directory / "in").mkdir()
-    for number in range(0, count, 100):
-        lines = [json.dumps(message, default=_text) for message in messages[number : number + 100]]
-        (drive.directory / "in" / f"{number:05}.jsonl").write_text("\n".join(lines) + "\n")
+    write(drive.directory / "in", messages)
     return messages
-
-
-def _text(value: Any) -> str:
-    return value.isoformat().replace("+00:00", "Z")
 
 
 def application(drive: Harness, *, reduced: bool = True, others: bool = False) -> Application:
@@ -59,69 +48,15 @@ def application(drive: Harness, *, reduced: bool = True, others: bool = False) -
     if not reduced:
         read = read.filter(col("at").isNotNull(), name="all")
     counted = read.group_by("k").window(windows.tumbling(f"{SIZE_MS} ms"))
-    results = counted.aggregate(
-        step="counted",
-        messages=agg.count(),
-        numbers=agg.count("n"),
-        total=agg.sum("n"),
-        least=agg.min("n"),
-        newest=agg.max("day"),
-    )
+    results = counted.aggregate(step="counted", **RESULTS)
     drive.sink(results)
     return app
-
-
-def model(messages: list[dict[str, Any]]) -> dict[tuple[str | None, int], tuple[Any, ...]]:
-    groups = defaultdict(list)
-    for message in messages:
-        groups[message["k"], ms(message["at"]) // SIZE_MS * SIZE_MS].append(message)
-    found = {}
-    for group, of in groups.items():
-        numbers = [message["n"] for message in of if message["n"] is not None]
-        totals = (sum(numbers), min(numbers)) if numbers else (None, None)
-        found[group] = (len(of), len(numbers), *totals, max(message["day"] for message in of))
-    return found
-
-
-def shown(drive: Harness) -> dict[tuple[str | None, int], tuple[Any, ...]]:
-    rows = drive.rows()
-    names = ("messages", "numbers", "total", "least", "newest")
-    found = {(row["k"], ms(row["window_start"])): tuple(row[name] for name in names) for row in rows}
-    assert len(found) == len(rows), "each window is shown once"
-    assert all(ms(row["window_end"]) - ms(row["window_start"]) == SIZE_MS for row in rows)
-    return found
-
-
-class Reading:
-    """Stops a run after so many of its batches."""
-
-    def __init__(self, batches: int) -> None:
-        self._batches = batches
-        self._seen = -1
-        self._first: int | None = None
-
-    def on_event(self, event: ProgressEvent) -> None:
-        if isinstance(event, FragmentProgressed) and event.batch_id >= 0:
-            self._seen = event.batch_id
-            self._first = event.batch_id if self._first is None else self._first
-
-    def stop_requested(self) -> bool:
-        return self._first is not None and self._seen >= self._first + self._batches
 
 
 @pytest.fixture
 def reductions(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the trunks that are compiled get partial results."""
-    found: list[bool] = []
-    decide = fragment.over_partial_results
-
-    def deciding(*given: Any) -> Any:
-        decided = decide(*given)
-        found.append(decided is not None)
-        return decided
-
-    monkeypatch.setattr(fragment, "over_partial_results", deciding)
-    return found
+    return decisions(monkeypatch, "over_partial_results")
 
 
 def test_windows_of_reduced_messages_are_those_of_a_model(drive: Harness, reductions: list[bool]) -> None:
@@ -174,8 +109,7 @@ def test_a_message_without_a_timestamp_stops_a_run_that_reduces(
 def test_late_messages_are_counted_and_kept_as_samples_as_if_they_were_not_reduced(drive: Harness) -> None:
     messages = written(drive, 300)
     late = [{"at": at(1_000), "k": "late", "n": n} for n in range(3)]
-    lines = [json.dumps(message, default=_text) for message in late]
-    (drive.directory / "in" / "99999.jsonl").write_text("\n".join(lines) + "\n")
+    write(drive.directory / "in", late, 99999)
     result = drive.run(application(drive), run__max_batch_bytes="8 KiB")
     assert shown(drive) == model(messages)
     assert result.late == 1, "they are one group of their batch"

@@ -98,7 +98,7 @@ def versions_command(
         return
     show_versions(known, Console())
     if coming is not None and coming.history is not None:
-        print_line(f"version {coming.number} comes into force when {coming.history.in_words}")
+        print_line(coming.history.of_change(coming.number))
     for scaled in scalings:
         print_line(f"{show_clock(scaled.at_ms)} UTC by {scaled.by}: {scaled.of.in_words}")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from drivetrain.cluster.executor.running_versions import ToCompile
 from drivetrain.cluster.executor.spark_work import shown
 from drivetrain.cluster.messages.changing import CheckScaling, CheckVersion, ScalingChecked, VersionChecked
 from drivetrain.core.plan.counts import rules_of
@@ -60,8 +59,9 @@ def _checked_version(
     record, code = stored.proposal(message.id)
     graph = graph_from_code(code, "a proposed version")
     asked = RequestedChange(record, graph, code, message.made_how, message.against, message.options)
-    also = ToCompile(message.has_starts, message.not_running)
-    made = running.check(message.id, asked, drivers, also)
+    made = running.check(
+        message.id, asked, drivers, has_starts=message.has_starts, not_running=message.not_running
+    )
     # With what the application master records, and the subscriptions of other applications.
     stored.propose(message.id, made.loaded.record, made.code or code)
     plan = made.loaded.plan

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -59,15 +58,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ToCompile:
-    """What an executor compiles for a change besides the fragments that it runs: with `new` the fragments
-    that start, and those that are `waiting` for a restart."""
-
-    new: bool = False
-    waiting: tuple[str, ...] = ()
-
-
 class RunningVersions:
     """The state that the attempts of one executor share; `compiling` is held during a compilation.
 
@@ -106,12 +96,18 @@ class RunningVersions:
         self.mark += 1
 
     def check(
-        self, id: str, asked: RequestedChange, drivers: Mapping[str, FragmentDriver], also: ToCompile
+        self,
+        id: str,
+        asked: RequestedChange,
+        drivers: Mapping[str, FragmentDriver],
+        *,
+        has_starts: bool,
+        not_running: Iterable[str],
     ) -> Proposal:
-        """Check the proposed version `id`, and compile it for the fragments of `drivers` and those of `also`;
-        nothing changes.
+        """Check the proposed version `id`, and compile it for the fragments of `drivers`; nothing changes.
 
-        Raises the errors of `LiveChanges.propose`.
+        With `has_starts` its new fragments are compiled, too; so are those `not_running`, which wait for a
+        restart. Raises the errors of `LiveChanges.propose`.
         """
         with self.compiling:
             self.put_in_force()
@@ -122,17 +118,15 @@ class RunningVersions:
                     expected="a graph that can be pickled: no iterator of the application's own",
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
-            start, before = self._compiled if also.new else None, self.versions.in_force
+            start, before = self._compiled if has_starts else None, self.versions.in_force
             if asked.made_how == "subscribe":
                 refuse_transactional(before.plan.application, transactional=before.context.transactional)
-            waiting = self._next_queries(set(also.waiting) - drivers.keys())
+            waiting = self._next_queries(set(not_running) - drivers.keys())
             try:
                 made = checked(self.versions, drivers, asked, start=start, not_started=waiting)
             finally:
-                for source in (
-                    source for query in waiting.values() for source in query.trunk.sources.values()
-                ):
-                    source.close()
+                for query in waiting.values():
+                    query.trunk.close()
             known = {channel.id for channel in before.plan.subscriptions}
             note_columns(made.loaded.plan, self.versions.rundir, made.loaded.context.schemas, known)
             left = {id for ids in self.stored.to_remove().values() for id in ids}

@@ -83,7 +83,7 @@ class ChangeState(msgspec.Struct, frozen=True):
         if self.scaling is not None and not self.scaling.is_over:
             return self.scaling.in_words
         if self.history is not None and self.is_reading_history:
-            return f"version {self.number} comes into force when {self.history.in_words}"
+            return self.history.of_change(self.number)
         if self.stage is not Stage.IDLE:
             awaited = f", waiting for messages in {', '.join(self.awaited)}" if self.awaited else ""
             handed_over = "" if self.handing_over is None else f"; it {self.handing_over}"

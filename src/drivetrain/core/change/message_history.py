@@ -78,6 +78,10 @@ class HistoryState(msgspec.Struct, frozen=True):
         until = "" if self.until_ms is None else f" of {moment_text(self.until_ms)}"
         return f"{read}, up to {moment_text(self.at_ms)}{until}"
 
+    def of_change(self, number: int) -> str:
+        """The progress of the change to version `number`, which waits for this."""
+        return f"version {number} comes into force when {self.in_words}"
+
 
 def history_given(history: str | int | dt.datetime | None) -> int | None:
     """From when on a change reads former messages, as users write it: a moment, or None; raises UserError.

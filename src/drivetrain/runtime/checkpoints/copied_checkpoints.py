@@ -121,9 +121,10 @@ class CopiedCheckpoints:
         settings = StoreSettings.of(config)
         store, name = open_place(place, settings)
         folder, named = f"{name}/{rundir.app_id}", f"{place.rstrip('/')}/{rundir.app_id}"
+        if not is_remote(config):
+            return cls(store, folder, named, rundir.path)
         impatient, _ = open_place(place, settings, retry_ms=RETRY_MS)
-        lease = StateLease(impatient, folder, named) if is_remote(config) else None
-        return cls(store, folder, named, rundir.path, lease)
+        return cls(store, folder, named, rundir.path, StateLease(impatient, folder, named))
 
     # -- reading ---------------------------------------------------------------------------------------
 

@@ -208,8 +208,7 @@ class FragmentQuery:
         if self._query is not None:
             self._query.stop()
         self.branches.release()
-        for source in self.trunk.sources.values():
-            source.close()
+        self.trunk.close()
 
     # -- position ------------------------------------------------------------------------------------
 

@@ -57,6 +57,11 @@ class Trunk:
         """Whether only the batch that ends the input has results: those of a global window."""
         return self.mode == "complete"
 
+    def close(self) -> None:
+        """Close its sources; it reads no more."""
+        for source in self.sources.values():
+            source.close()
+
 
 def tells_only_at_end(plan: Plan, fragment: str) -> bool:
     """Whether only the batch that ends the input of a fragment has results: those of a global window."""

@@ -114,9 +114,7 @@ class MessageHistories:
         self._state = HistoryState(from_ms, tuple(read_again(before, proposal.loaded.record)))
         self._readers, self._noticed_s = proposal.histories, time.monotonic()
         self._stepping = [self._begin(reader.fragment, reader.steps()) for reader in proposal.histories]
-        self._versions.notices.append(
-            f"version {proposal.change.number} comes into force when {self._state.in_words}"
-        )
+        self._versions.notices.append(self._state.of_change(proposal.change.number))
 
     def give_up(self, why: str) -> None:
         """Stop reading the current history, which ends the change."""

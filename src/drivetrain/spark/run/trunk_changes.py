@@ -160,8 +160,7 @@ def check_trunk(
                 _refuse_other_columns(loaded, fragment, query.trunk, trunk)
             versions.branch_set(loaded, query, trunk)
         finally:
-            for source in trunk.sources.values():
-                source.close()
+            trunk.close()
 
 
 def _refuse_other_inputs(loaded: LoadedVersion, fragment: Fragment, before: Trunk, after: Trunk) -> None:

@@ -277,7 +277,7 @@ class ApplicationChanges:
         self._history.reach(StageName.COMPILED)
         state = self._shown_state()
         if state.history is not None:
-            self._notice(f"version {state.number} comes into force when {state.history.in_words}")
+            self._notice(state.history.of_change(state.number))
         self._answer(asker)
 
     def _given_up(self, compiled: CompiledChange, error: Exception) -> None:

@@ -28,6 +28,7 @@ import msgspec
 
 from drivetrain.actor import AskError, SystemView
 from drivetrain.cluster.app_master.app_master_messages import RunAction
+from drivetrain.cluster.app_master.stream.paused_change import starting
 from drivetrain.cluster.app_master.stream.stored_versions import CompiledChange, StoredVersions
 from drivetrain.cluster.app_master.stream.stream_progress import VersionStatus
 from drivetrain.cluster.code_transfer import fetch
@@ -173,11 +174,7 @@ class ChangeCompiler:
         needs_all = request.options.at is not None or request.options.history_ms is not None
         for fragment, execution in found.items():
             if execution is None or execution.attempt == 1 or needs_all:
-                raise UnavailableError(
-                    "a fragment that the change concerns is starting",
-                    where=f"fragment {fragment}",
-                    remedy="try again in a moment",
-                )
+                raise starting(fragment)
         return tuple(found)
 
     async def _ask(self, executor: str, request: CheckVersion) -> VersionChecked:

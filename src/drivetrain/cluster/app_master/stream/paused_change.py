@@ -29,7 +29,7 @@ Invariants:
 1. A change is ready only while all attempts that were asked still run, and stand for it.
 2. Once a pause was written it is removed, or its version is recorded.
 
-Called by `change_requests` and `history_progress`. Imports neither pyspark nor pyarrow.
+Called by `change_requests`, `history_progress` and `change_compiler`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -186,9 +186,14 @@ def moved(job: Job, attempts: Mapping[str, int]) -> DrivetrainError | None:
             )
         is_same = execution is not None and execution.attempt == attempt
         if execution is None or not is_same or execution.state is not ExecutionState.RUNNING:
-            return UnavailableError(
-                "a fragment that the change concerns is starting",
-                where=where,
-                remedy="try again in a moment",
-            )
+            return starting(fragment)
     return None
+
+
+def starting(fragment: str) -> UnavailableError:
+    """The error of a change that needs a fragment which does not run at the moment."""
+    return UnavailableError(
+        "a fragment that the change concerns is starting",
+        where=f"fragment {fragment}",
+        remedy="try again in a moment",
+    )
