@@ -3,20 +3,22 @@
     python -m benchmarks.changes [--quick]
 
 All contenders pass 1,000 messages a second through a filter, and note when each batch of results comes out.
-The change is
-another filter.
+The change is another filter.
 
-- *ours, update*: `RunningApplication.update`, twenty times. An hourly window behind a channel runs beside the
-  filter and is not changed; the times of its batches are noted, too.
-- *ours, nothing changed*: the same measure over as many batches, each time after the update. The longest of
+- *ours, the swap*: `RunningApplication.update`, twenty times: from the last result of the old version to the
+  first of the new one, less the median of the times between results before.
+- *ours, update*: the longest time between results from the command until five batches after it, less the
+  same median. An hourly window behind a channel runs beside the filter and is not changed; it has the same
+  measure.
+- *ours, nothing changed*: the same measures over as many batches, each time after the update. The longest of
   several times is longer than their median, also without a change.
 - *ours, restarted*: `stop`, `wait`, and `start` of the new application, in the same process.
 - *PySpark, restarted*: the query is stopped and started with its checkpoint, in the same session.
 - *Flink SQL, restarted*: stop with a savepoint, and the new statement from it. Its output is printed by row.
 
 Reported are the longest time without results around a change, less the median of those before it: the median
-of that over the changes, the least and the worst. Every process is warm: each contender has changed twice
-before it counts.
+of that over the changes, the least and the worst. The goals are those of the swap. Every process is warm:
+each contender has changed twice before it counts.
 """
 
 from __future__ import annotations
@@ -58,6 +60,14 @@ class Waits:
         self.added_ms.append(longest - before)
         self.before_ms.append(before)
 
+    def add_swap(self, batches: Sequence[tuple[float, int]], version: int) -> None:
+        """Add the time before the first batch of a version; batches have their time and their version."""
+        first = next(at for at, (_, ran) in enumerate(batches) if ran == version)
+        times = [time_s for time_s, _ in batches]
+        _, before = longest_gap_ms(times, times[first - 1], times[first])
+        self.added_ms.append(1000 * (times[first] - times[first - 1]) - before)
+        self.before_ms.append(before)
+
     def figures(self) -> dict[str, float]:
         return {
             "added_ms": statistics.median(self.added_ms),
@@ -71,7 +81,7 @@ def application(version: int) -> Application:
     app = Application("changing")
     read = app.read(sources.generate(rate_per_s=RATE_PER_S, every="10 s", columns={"n": "id"}), name="read")
     changed = read.filter(f"n >= -{version}", name="large")
-    changed.sink(sinks.batches(lambda _table, _id: arrivals.MAPPED.note()), name="mapped")
+    changed.sink(sinks.batches(lambda _table, _id: arrivals.MAPPED.note(version)), name="mapped")
     hourly = read.window(windows.tumbling("1 h")).aggregate(n=agg.count(), step="hourly")
     hourly.sink(sinks.batches(lambda _table, _id: arrivals.WINDOWED.note()), name="windowed")
     return app
@@ -93,7 +103,7 @@ def ours(work: Path, changes: int) -> dict[str, dict[str, float]]:
     """Update the running application; then stop and start it."""
     mapped, windowed = arrivals.MAPPED, arrivals.WINDOWED
     config = peers.config(work)
-    own, other, same, restarted = Waits(), Waits(), Waits(), Waits()
+    swap, own, other, same, other_same, restarted = (Waits() for _ in range(6))
     require_one_change(1, 2)
     running = start(application(1), config)
     try:
@@ -105,13 +115,16 @@ def ours(work: Path, changes: int) -> dict[str, dict[str, float]]:
             mapped.wait_for_more(SETTLE_BATCHES)
             windowed.wait_for_more(2)
             if version >= WARM + 2:
+                swap.add_swap(mapped.batches(), version)
                 own.add(mapped.seen, began_s, time.perf_counter())
                 other.add(windowed.seen, began_s, time.perf_counter())
                 batches = len(mapped.seen) - begun
                 mapped.wait_for_more(BEFORE + SETTLE_BATCHES)
                 began_s = time.perf_counter()
                 mapped.wait_for_more(batches)
+                windowed.wait_for_more(2)
                 same.add(mapped.seen, began_s, time.perf_counter())
+                other_same.add(windowed.seen, began_s, time.perf_counter())
         for version in range(2 + WARM + 3):
             mapped.wait_for_more(BEFORE + SETTLE_BATCHES)
             began_s = time.perf_counter()
@@ -125,9 +138,11 @@ def ours(work: Path, changes: int) -> dict[str, dict[str, float]]:
         running.stop()
         running.wait("2 min")
     return {
+        "ours, the swap": swap.figures(),
         "ours, update": own.figures(),
-        "ours, update: the other fragment": other.figures(),
         "ours, nothing changed": same.figures(),
+        "ours, update: the other fragment": other.figures(),
+        "ours, nothing changed: the other": other_same.figures(),
         "ours, restarted": restarted.figures(),
     }
 
@@ -208,11 +223,12 @@ def main() -> int:
         found |= figures
     if missing is not None:
         print(f"  Flink: {missing}")
-    added_ms = found["ours, update"]["added_ms"]
+    added_ms = found["ours, the swap"]["added_ms"]
     best = min(one["added_ms"] for name, one in found.items() if name.endswith("restarted"))
     share = added_ms / best
     print(
-        f"update adds {added_ms:.0f} ms (goal {GOAL_MS}), {share:.2f} of the best restart (goal {GOAL_SHARE})"
+        f"the swap adds {added_ms:.0f} ms (goal {GOAL_MS}), "
+        f"{share:.2f} of the best restart (goal {GOAL_SHARE})"
     )
     return 0 if added_ms <= GOAL_MS and added_ms <= GOAL_SHARE * best else 1
 

@@ -30,9 +30,11 @@ DEFAULTS = "pyspark, defaults"
 FLINK = "flink sql"
 
 
-def config(work: Path, **spark: str) -> Config:
-    """Drivetrain's configuration in a benchmark: its defaults, the state below `work`, settings for Spark."""
+def config(work: Path, memory: str | None = None, **spark: str) -> Config:
+    """Drivetrain's configuration in a benchmark: its defaults, the state below `work`, settings for Spark;
+    `memory` is what Java may use, such as "4 GiB"."""
     given = {f"spark.conf.{key}": value for key, value in spark.items()}
+    given |= {} if memory is None else {"spark.driver-memory": memory}
     return Config.load(None, {}, {"state.dir": str(work / "state"), **given})
 
 

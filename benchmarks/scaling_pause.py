@@ -39,6 +39,8 @@ PERIOD_S = 0.5
 AROUND = 6
 """Results that are waited for before each division, and after it."""
 PATIENCE_S = 300.0
+MEMORY_GIB = 4
+"""Of Java: the division of the larger state ends both with 2 GiB."""
 PARTITIONS = (4, 8, 2)
 LARGE, LARGE_PEER = f"{OURS}, 4 times the keys", f"{peers.TUNED}, 4 times the keys"
 
@@ -159,7 +161,7 @@ def run_drivetrain(scale: Scale, work: Path, *, many: bool) -> dict[str, float]:
     newest = kept.window(windows.everything(emission="accumulating"))
     counts = newest.aggregate(step="counts", n=agg.count(), text=agg.max("text"))
     counts.sink(sinks.batches(lambda batch, _id: results.take(batch)))
-    running = start(app, peers.config(work))
+    running = start(app, peers.config(work, memory=f"{MEMORY_GIB} GiB"))
     sizes = list[int]()
 
     def divide(partitions: int) -> float:
@@ -181,7 +183,7 @@ def run_pyspark(scale: Scale, work: Path, *, many: bool) -> dict[str, float]:
 
     from drivetrain.runtime.state.state_partitions import state_bytes
 
-    spark, start_s = peers.start_pyspark(peers.TUNED)
+    spark, start_s = peers.start_pyspark(peers.TUNED, **{"spark.driver.memory": f"{MEMORY_GIB}g"})
     feeder, results = Feeder(work / "in", keys_of(scale, many=many)), Results()
     checkpoint = work / "checkpoint"
     rows = spark.readStream.schema("key string, text string").parquet(str(work / "in"))

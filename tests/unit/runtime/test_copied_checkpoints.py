@@ -14,8 +14,9 @@ from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import CheckpointRecord
 from drivetrain.core.replay.replay import Life
 from drivetrain.errors import InputError, UnavailableError
-from drivetrain.runtime.checkpoints import checkpoint_packs
+from drivetrain.runtime.checkpoints import checkpoint_packs, copied_checkpoints
 from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
+from drivetrain.runtime.checkpoints.claim_file import claim_name
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
     FORMAT,
@@ -140,6 +141,22 @@ def test_a_store_that_is_empty_again_is_an_error(store: ModelStore, tmp_path: Pa
     store.objects.clear()
     with pytest.raises(InputError, match="no longer in the store"):
         machine.copies.newest_elsewhere(has_state=True, was_copied=True)
+
+
+def test_claims_after_an_emptied_store_are_later_than_those_before(
+    store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(1_000, 2_000))
+    monkeypatch.setattr(copied_checkpoints, "_now_ms", lambda: next(times))
+    names = []
+    for series in range(2):
+        for number in range(2):
+            machine = Machine(store, tmp_path / f"machine-{series}-{number}").start()
+            machine.checkpoint({"offsets": f"{series} {number}"})
+            names.append(claim_name(machine.directory))
+        store.objects.clear()  # sinks in stores still have records of these claims
+    assert names == sorted(names)
+    assert len({name.split("-")[0] for name in names}) == 2
 
 
 def test_an_application_that_has_finished_is_known_as_finished_until_it_begins_again(

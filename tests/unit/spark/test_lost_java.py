@@ -68,6 +68,7 @@ def test_a_call_that_fails_before_java_has_ended_is_told_as_its_end(
     assert told is not None
     assert told.what == "Spark's Java process has no memory left, and ended"
     assert told.got == "512 MiB"
+    assert "--set spark.driver-memory='1 GiB'" in str(told.remedy)
 
 
 def test_an_end_for_another_reason_names_the_status(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,8 @@ class TakenOverError(UnavailableError):
 class CheckpointCopy(msgspec.Struct, frozen=True):
     """One checkpoint in the store.
 
-    `manifest` is None when the application starts over with this number. `places` has, by the SHA-256 of a
+    `series_ms` is when the numbers began, in milliseconds since 1970. `manifest` is None when the application
+    starts over with this number. `places` has, by the SHA-256 of a
     file, its pack and where it begins there; `packs` the sizes of all packs that are needed. `is_finished`
     is whether the application has finished after it.
     """
@@ -39,6 +40,7 @@ class CheckpointCopy(msgspec.Struct, frozen=True):
     owner: str
     host: str
     made_at_ms: int
+    series_ms: int
     manifest: Manifest | None
     places: dict[str, tuple[str, int]] = {}
     packs: dict[str, int] = {}

@@ -4,8 +4,9 @@ Problem: two processes may believe that they run one application: one was taken 
 continues from a copy. It must be known which of them wrote what is not on its own disk.
 
 Design: a process that begins a state directory draws an owner for it, and notes after which number it has
-claimed the next one (`copied_checkpoints`). Both make the claim's name: names of later claims sort behind
-those of earlier ones, and no two are equal.
+claimed the next one (`copied_checkpoints`), and when the numbers began. These make the claim's name: names
+of later claims sort behind those of earlier ones, also where numbers start from zero because the
+store was emptied, and no two are equal.
 
 Called by `copied_checkpoints` and `spark.prepare.opened_sinks`. Imports neither pyspark nor pyarrow.
 """
@@ -21,19 +22,21 @@ from drivetrain.runtime.durable_file import DurableFile
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The owner that a state directory is, and the newest number when it began."""
+    """The owner that a state directory is, the newest number when it began, and when the numbers began, in
+    milliseconds since 1970."""
 
     owner: str
     after: int
+    series_ms: int
 
     @property
     def name(self) -> str:
         """The claim's name.
 
-        >>> Claim("5f0c2a9be1", after=6).name
-        '00000000000000000007-5f0c2a9b'
+        >>> Claim("5f0c2a9be1", after=6, series_ms=1_790_000_000_000).name
+        '01790000000000-0000000007-5f0c2a9b'
         """
-        return f"{self.after + 1:020d}-{self.owner[:8]}"
+        return f"{self.series_ms:014d}-{self.after + 1:010d}-{self.owner[:8]}"
 
 
 class ClaimFile:

@@ -239,7 +239,7 @@ class CopiedCheckpoints:
             known = (owner, self._owner, self._replaceable)
             if self.lease is not None and newest is not None and newest.owner not in known:
                 raise running(self.place, newest.host)  # it was faster, and now it has a lease
-            claim = Claim(owner, last)
+            claim = Claim(owner, last, _now_ms() if newest is None else newest.series_ms)
             self._claim.write(claim)
             self.is_outdated = not starts_over and self._begun not in (None, last)
             try:
@@ -253,7 +253,8 @@ class CopiedCheckpoints:
     ) -> bool:
         self._owner, self._last = claim.owner, newest
         if newest is None:
-            self._create(CheckpointCopy(**self._signed(claim.after + 1), manifest=None))
+            signed = self._signed(claim.after + 1)
+            self._create(CheckpointCopy(**signed, series_ms=claim.series_ms, manifest=None))
             return False
         is_others = newest.owner != claim.owner
         if is_others:
@@ -301,9 +302,11 @@ class CopiedCheckpoints:
         manifest: Callable[[Mapping[str, SavedFile]], Manifest],
     ) -> int:
         last = self._last
-        number = 0 if last is None else last.number + 1
+        assert last is not None, "`claim` comes first"
+        number = last.number + 1
+        kept = {} if last.manifest is None else kept_places(last.manifest.files, last.places, last.packs)
         prefix = f"{self._packs}/{self._owner}/{number:020d}-{uuid.uuid4().hex[:8]}"
-        packing = PackBuilder(self._store, prefix, _kept(last), self._hashes)
+        packing = PackBuilder(self._store, prefix, kept, self._hashes)
         try:
             for name, path in files:
                 packing.take(name, path)
@@ -313,21 +316,22 @@ class CopiedCheckpoints:
         self._hashes = packing.hashes
         maybe_crash(CrashPoint.COPY_UPLOADED)
         places = {file.sha256: packing.places[file.sha256] for file in packing.files.values()}
-        sizes = packing.sizes if last is None else last.packs | packing.sizes
+        sizes = last.packs | packing.sizes
         made = CheckpointCopy(
             **self._signed(number),
+            series_ms=last.series_ms,
             manifest=manifest(packing.files),
             places=places,
             packs={pack: sizes[pack] for pack, _ in places.values() if pack},
         )
         self._create(made)
         maybe_crash(CrashPoint.COPY_NAMED)
-        self._forget_older(made.packs.keys() | (set() if last is None else last.packs.keys()))
+        self._forget_older(made.packs.keys() | last.packs.keys())
         return sum(packing.sizes.values())
 
     def _signed(self, number: int) -> dict[str, Any]:
-        now_ms = time.time_ns() // 1_000_000
-        return {"number": number, "owner": self._owner, "host": socket.gethostname(), "made_at_ms": now_ms}
+        host = socket.gethostname()
+        return {"number": number, "owner": self._owner, "host": host, "made_at_ms": _now_ms()}
 
     def _create(self, copy: CheckpointCopy) -> None:
         """Create a checkpoint's object, and make it the last one."""
@@ -391,7 +395,5 @@ class CopiedCheckpoints:
         return bool(self._checkpoint_names(self._name(number)))
 
 
-def _kept(copy: CheckpointCopy | None) -> dict[str, tuple[str, int]]:
-    if copy is None or copy.manifest is None:
-        return {}
-    return kept_places(copy.manifest.files, copy.places, copy.packs)
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from drivetrain.config import Config
 from drivetrain.config.catalog import spark as keys
+from drivetrain.config.units import show_size_bytes
 from drivetrain.errors import UnavailableError
 
 _CALL = "Exception while sending command."
@@ -73,13 +74,14 @@ def java_lost(config: Config, error: BaseException) -> UnavailableError | None:
         status = java.wait(_JAVA_ENDS_S if _is_lost_call(error) else 0)
     except subprocess.TimeoutExpired:
         return None
-    ran_out = status == _OUT_OF_MEMORY
+    ran_out, memory = status == _OUT_OF_MEMORY, config[keys.DRIVER_MEMORY]
     return UnavailableError(
         "Spark's Java process has no memory left, and ended" if ran_out else "Spark's Java process has ended",
         where="spark.driver-memory" if ran_out else None,
-        got=f"{config[keys.DRIVER_MEMORY] // 2**20} MiB" if ran_out else f"exit status {status}",
-        remedy="run the same command with more (--set spark.driver-memory='2 GiB'): it continues where it "
-        "stopped; or start over with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
+        got=show_size_bytes(memory) if ran_out else f"exit status {status}",
+        remedy="run the same command with more "
+        f"(--set spark.driver-memory='{show_size_bytes(2 * memory)}'): it continues where it stopped; "
+        "or start over with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
         if ran_out
         else "run the same command again: it continues where it stopped",
     )
