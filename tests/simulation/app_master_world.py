@@ -356,6 +356,10 @@ class SimulatedMaster(Actor):
             request.requester.tell(SlotsRefused(request.request_id, world.refuse, "none are free"))
             return
         node = workers[sum(map(ord, request.request_id)) % len(workers)]
+        if request.worker is not None:
+            node = world.simulation.node(request.worker)
+            if not node.is_alive:
+                return  # the request waits, until the leader replaces the application master
         worker = self.context.system.reference(ActorPath.parse(world.paths[node.name]))
         allocation = f"{request.request_id}-{node.name}-{node.life_number}"
         request.requester.tell(

@@ -123,7 +123,7 @@ class Changer:
 
     def edited(self, message: CheckVersion, edit: GraphEdit) -> tuple[GraphVersion, bytes]:
         """What an executor makes of the subscription of another application, or of its end."""
-        state = next((self.world.place / "state").glob("shells-*"))
+        state = self.world.known_state()
         code = GraphVersions(state).code(message.against)
         assert code is not None
         graph = graph_from_code(code, "a version")
@@ -184,7 +184,7 @@ class Changer:
         """The version that a change is compared with, and from when on its new fragment gets messages."""
         if not self.world.drawn.has_history:
             return 0, None
-        state = next((self.world.place / "state").glob("shells-*"), None)
+        state = self.world.state()
         record = None if state is None else GraphVersions(state).in_force()
         if record is None or has_more(record):
             return 0 if record is None else record.number, None
@@ -192,7 +192,7 @@ class Changer:
 
     def turned_back(self) -> Message | None:
         """The next step of a user who returns from a version at an event time, and changes their mind."""
-        stored = GraphVersions(next((self.world.place / "state").glob("shells-*")))
+        stored = GraphVersions(self.world.known_state())
         record = stored.in_force()
         if record is None or stored.is_on_trial(record) is (record.at_ms is not None):
             return None
@@ -245,7 +245,7 @@ class Changer:
 
     def directory(self, fragment: str) -> Path:
         """The directory of a fragment."""
-        return next((self.world.place / "state").glob("shells-*")) / "fragments" / fragment
+        return self.world.known_state() / "fragments" / fragment
 
     def runs(self, versions: GraphVersions, number: int, before: int, fragment: str, batch_id: int) -> None:
         """Check that a batch may begin with a version, and perhaps with the one `before` it."""
@@ -263,7 +263,7 @@ class Changer:
 
     def is_stuck(self) -> bool:
         """Whether a version is in force whose code fails, and that is not on trial any more."""
-        state = next((self.world.place / "state").glob("shells-*"), None)
+        state = self.world.state()
         if state is None:
             return False
         stored = GraphVersions(state)
@@ -278,7 +278,7 @@ class Changer:
     def check_end(self) -> None:
         """Check the versions when the application has finished."""
         self.check()
-        state = next((self.world.place / "state").glob("shells-*"))
+        state = self.world.known_state()
         stored = GraphVersions(state)
         in_force = stored.in_force()
         assert in_force is not None
@@ -316,7 +316,7 @@ def watch_versions(patched: pytest.MonkeyPatch, changer: Changer) -> None:
         changer.outcomes[number] = outcome
 
     def began(batches: BatchVersions, batch_id: int, version: int, before: int = 0) -> None:
-        state = next((changer.world.place / "state").glob("shells-*"))
+        state = changer.world.known_state()
         fragment = batches._file.path.parent.name
         changer.runs(GraphVersions(state), version, before, fragment, batch_id)
         begin(batches, batch_id, version, before)

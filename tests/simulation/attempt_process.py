@@ -134,9 +134,10 @@ class ExecutorProcess:
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         assert launch.app_master is not None
         preparer = Preparer(launch.app_id, launch.epoch, launch.app_master)
-        self.work = SparkWork(self.launch_file(), world.config, preparer, host, self.begin_recovery)
+        config = world.config_of(launch)
+        self.work = SparkWork(self.launch_file(), config, preparer, host, self.begin_recovery)
         self.work.flow = FlowBook(
-            world.config,
+            config,
             epoch=launch.epoch,
             monotonic_s=world.monotonic_s,
             wall_s=WallClock(f"{world.simulation.seed} {launch.launch_id}", world.monotonic_s),
@@ -164,6 +165,7 @@ class ExecutorProcess:
             worker="",
             masters=[],
             host=self.node.name,
+            submission=launch.submission,
         )
 
     def start(self, system: ActorSystem, end: Callable[[int], None]) -> None:
@@ -192,14 +194,10 @@ class ExecutorProcess:
         self.attempts.append(attempt)
 
     def source(self, id: str) -> Any:
-        draw, changer = self.node.random, self.world.changer
+        draw = self.node.random
 
         def size() -> int:
-            # An application that must die in a change, or read former messages, does not end before that.
-            is_asked = changer.changes_left > 0 or self.world.scaler.left > 0
-            is_long = self.world.deaths or self.world.drawn.has_history
-            is_held_up = is_long and is_asked and draw.random() < 0.95
-            return 0 if is_held_up else draw.randrange(0, 4)
+            return 0 if self.world.is_held_up(draw) else draw.randrange(0, 4)
 
         return self.world.drawn.source(id, size)
 

@@ -74,7 +74,7 @@ class Scaler:
     def check_end(self) -> None:
         """Check the scalings when the application has finished."""
         assert not self.wrong, "; ".join(self.wrong)
-        state = next((self.world.place / "state").glob("shells-*"))
+        state = self.world.known_state()
         assert WantedScalingFile(state).read() is None, "a scaling that was promised has not ended"
         ids = [scaled.of.id for scaled in Scalings(state).all()]
         assert len(set(ids)) == len(ids), "a scaling is listed twice"
@@ -87,7 +87,7 @@ class Scaler:
     @property
     def listed(self) -> int:
         """How many scalings are listed."""
-        state = next((self.world.place / "state").glob("shells-*"))
+        state = self.world.known_state()
         return len(Scalings(state).all())
 
 

@@ -12,11 +12,11 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from app_master_world import APP, PORT, SETTINGS, World
@@ -49,8 +49,11 @@ from drivetrain.simulator import Node, Simulation
 from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
 from drivetrain.spark.batch import newest_bound
+from drivetrain.spark.connector.sink import SinkContext
 from drivetrain.spark.prepare import opened_sinks
 from drivetrain.spark.session import lost_java
+
+W = TypeVar("W", bound="AttemptWorld")
 
 MANY = {
     "restart.attempts": "100000",
@@ -177,9 +180,9 @@ class AttemptWorld(World):
         self._born(node)
         system = await self.system(node, app_master_name(APP, self.epoch))
         masters = [f"m1:{PORT}", f"m2:{PORT}"]
-        setup = Setup(
-            APP, self.epoch, self.spec, masters, system.config, "", node.clock_ms, self.simulation.record
-        )
+        log = self.simulation.record
+        setup = Setup(APP, self.epoch, self.spec, masters, system.config, "", node.clock_ms, log)
+        setup = self.placed(setup)
         application, plan = self.drawn.built(0), self.drawn.plan
         planned = PlannedApplication(vertices_of(plan), plan, application.name, application.naming_settings)
 
@@ -190,6 +193,35 @@ class AttemptWorld(World):
 
         self.paths["am"] = str(system.spawn(make, "app-master").path)
         self.app_system = system
+
+    def state(self) -> Path | None:
+        """The state directory of the application, if it has one."""
+        return next((self.place / "state").glob("shells-*"), None)
+
+    def known_state(self) -> Path:
+        """The state directory of an application that runs."""
+        state = self.state()
+        assert state is not None
+        return state
+
+    def is_held_up(self, draw: Random) -> bool:
+        """Whether a source gives nothing now: an application that must die in a change, or read former
+        messages, does not end before that."""
+        is_asked = self.changer.changes_left > 0 or self.scaler.left > 0
+        is_long = bool(self.deaths) or self.drawn.has_history
+        return is_long and is_asked and draw.random() < 0.95
+
+    def placed(self, setup: Setup) -> Setup:
+        """The parameters of an application master, where it was placed."""
+        return setup
+
+    def config_of(self, _launch: Launch) -> Config:
+        """The configuration of an executor."""
+        return self.config
+
+    def sink(self, context: SinkContext) -> StandInSink:
+        """A sink of the application."""
+        return StandInSink(context.sink_id, self.target)
 
     async def _executor(self, node: Node, launch: Launch) -> None:
         self._born(node)
@@ -342,7 +374,7 @@ class AttemptWorld(World):
     def harm(self) -> None:
         """Damage a channel; or, when nothing runs, a fragment's state (running queries would not notice
         that)."""
-        state = next((self.place / "state").glob("shells-*"), None)
+        state = self.state()
         if state is None or self.harms_left <= 0:
             return
         self.harms_left -= 1
@@ -368,7 +400,7 @@ class AttemptWorld(World):
         assert clock_ms >= self.told_ms, f"the clock goes back from {self.told_ms} to {clock_ms}"
         self.told_ms = clock_ms
         if not self.harms:  # a harm may set fragments back, but not the clock
-            bound_ms = self.drawn.clock_bound_ms(next((self.place / "state").glob("shells-*")))
+            bound_ms = self.drawn.clock_bound_ms(self.known_state())
             assert clock_ms <= bound_ms, f"the clock is {clock_ms}, and {bound_ms} are committed"
 
     def persisted(self, transaction: Transaction) -> None:
@@ -407,20 +439,30 @@ def attempt_world(
     has_history: bool = False,
 ) -> Iterator[AttemptWorld]:
     """A world whose processes have its clock, its disk and its engine."""
+
+    def make(place: Path) -> AttemptWorld:
+        flags = {"is_growing": is_growing, "has_history": has_history}
+        return AttemptWorld(simulation, place, deaths, settings, **flags)
+
+    with made_world(make) as (world, _):
+        yield world
+
+
+@contextlib.contextmanager
+def made_world(make: Callable[[Path], W]) -> Iterator[tuple[W, pytest.MonkeyPatch]]:
+    """The world that `make` makes in an empty directory, and what its processes are patched with."""
     memory = Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place,
         pytest.MonkeyPatch.context() as patched,
     ):
-        world = AttemptWorld(
-            simulation, Path(place), deaths, settings, is_growing=is_growing, has_history=has_history
-        )
+        world = make(Path(place))
         _patch(patched, world)
         with judged(world.checks), watching(world.before_change), armed(world.reached):
             try:
-                yield world
+                yield world, patched
             finally:
-                simulation.loop._forget_done_tasks()  # while the failures of killed ones are ignored
+                world.simulation.loop._forget_done_tasks()  # while the failures of killed ones are ignored
                 for locks in world.locks_of.values():
                     for lock in locks:
                         lock.release()
@@ -464,4 +506,4 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
     patched.setattr(lost_java, "java_process", lambda: java_of(CURRENT_LIFE.get(), world.processes))
     patched.setattr(socket, "gethostname", world.host_name)
     patched.setattr(fragment_lock, "_started", lambda pid: started(pid, world.processes))
-    patched.setattr(opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target))
+    patched.setattr(opened_sinks, "open_sink", lambda _, context: world.sink(context))

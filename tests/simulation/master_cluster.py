@@ -103,8 +103,11 @@ class Cluster(World):
         assert leader is not None
         return self.standings[leader.name].election.term
 
-    async def submit(self, name: str = "wc", code: str = "", *, fresh: bool = False) -> str:
-        answer = await self.ask(Submit(f"s-{name}", ApplicationSpec(name, code, "app.py", fresh=fresh)))
+    async def submit(
+        self, name: str = "wc", code: str = "", *, fresh: bool = False, config: dict[str, str] | None = None
+    ) -> str:
+        spec = ApplicationSpec(name, code, "app.py", config=config or {}, fresh=fresh)
+        answer = await self.ask(Submit(f"s-{name}", spec))
         assert isinstance(answer, Accepted)
         return answer.app_id
 

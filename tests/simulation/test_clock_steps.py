@@ -42,6 +42,7 @@ class RealWorkers(Cluster):
                 report_interval_ms=1_000,
                 code_timeout_ms=1_000,
                 code_retention_ms=1_000,
+                state_retention_ms=1_000,
                 log_size_bytes=1_000,
                 log_count=2,
                 log_retention_ms=1_000,

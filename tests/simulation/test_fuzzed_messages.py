@@ -484,6 +484,7 @@ async def _registered_executor(
         work: Any = SimpleNamespace(
             flow=quiet if flow is None else flow,
             checkpoint_ways=None,
+            copies=SimpleNamespace(),
             take_command=hear,
             prepare=lambda **told: Prepared(False, False, "local"),
             conclude=lambda message: "done",

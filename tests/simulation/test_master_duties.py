@@ -10,7 +10,7 @@ from master_cluster import PIECE, Cluster
 from master_world import LEASE_MS, PORT
 
 from drivetrain import __version__
-from drivetrain.actor import Actor, ActorFailedError, ActorSystem, Message
+from drivetrain.actor import Actor, ActorFailedError, ActorSystem, Message, PoisonPill
 from drivetrain.actor.purgatory import loop_clock
 from drivetrain.cluster.messages.applications import (
     Accepted,
@@ -300,6 +300,50 @@ async def test_a_request_that_waits_for_a_majority_is_answered_when_the_lease_en
         if node is not leader:
             await cluster.start_master(node)
     assert isinstance(await cluster.ask(message), Accepted)
+
+
+# ---- one worker for an application whose state is in an object store
+
+
+def remote(executors: int) -> dict[str, str]:
+    return {"state.dir": "s3://states/x", "app.executors": str(executors)}
+
+
+@simulate(seeds=3)
+async def test_an_application_with_a_remote_state_gets_one_worker_with_slots_for_all_of_it(
+    simulation: Simulation,
+) -> None:
+    cluster = Cluster(simulation, 1, workers=2)  # of four slots each
+    await cluster.start()
+    two = await cluster.submit("two", config=remote(2))
+    await cluster.wait_active(two, 1)
+    three = await cluster.submit("three", config=remote(3))
+    await cluster.wait_active(three, 1)
+    (master,) = cluster.active(three)
+    assert (master.launch.slots, master.launch.submission) == (3, "s-three")
+    places = {app: (await cluster.view(app)).worker for app in (three, two)}
+    assert places[three] != places[two]
+
+    waits = await cluster.submit("waits", config=remote(4))
+    too_large = await cluster.submit("too-large", config=remote(5))
+    elsewhere = await cluster.submit("elsewhere", config={"state.dir": "/shared"})
+    await cluster.wait_active(elsewhere, 1)
+    why = (await cluster.view(too_large)).why
+    assert why is not None
+    assert "no worker has 5 slots; the most is 4 (an application whose state is in an object store" in why
+    assert await cluster.refused(Restart(two, replay_from_ms=0)) == "cannot-replay"
+    assert cluster.active(waits) == []
+    await cluster.ask(Kill(two))
+    await cluster.wait_active(waits, 1)
+    assert (await cluster.view(waits)).worker == places[two]
+
+    for app_id in (waits, elsewhere):
+        await cluster.ask(Kill(app_id))
+    await cluster.until(lambda: not cluster.active(waits) and not cluster.active(elsewhere), "their ends")
+    await simulation.sleep(1.0)
+    master.context.me.tell(PoisonPill())  # it dies, and its worker has the state
+    await cluster.wait_active(three, 2)
+    assert (await cluster.view(three)).worker == places[three]
 
 
 # ---- kill and restart

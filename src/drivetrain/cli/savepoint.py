@@ -36,7 +36,7 @@ from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.checkpoints.savepoint_requests import make_savepoint_of
 from drivetrain.runtime.checkpoints.stored_savepoint import uploaded_to
 from drivetrain.runtime.objects.locations import is_in_object_store
-from drivetrain.runtime.state_place import shared_state_dir
+from drivetrain.runtime.state_place import is_remote, shared_state_dir
 from drivetrain.terminal import print_line
 
 
@@ -95,6 +95,9 @@ def savepoint_command(
 def _of_cluster(app: str, place: str | None, timeout: str, config: Config) -> tuple[str, Manifest | None]:
     """The place, and what was written there, if that can be read here."""
     with connected_by(config) as client:
+        view = client.application(app)
+        if is_remote(Config.load(None, {}, view.spec.config)):  # its application master sends it
+            return str(client.savepoint(view.app_id, place, timeout)), None
         if config[client_keys.CONSOLE]:
             if place is not None and is_in_object_store(place):
                 raise UserError(
@@ -102,12 +105,11 @@ def _of_cluster(app: str, place: str | None, timeout: str, config: Config) -> tu
                     where=place,
                     remedy="name a directory of the cluster, or give --masters where these can be reached",
                 )
-            made = client.savepoint(app, place, timeout)
+            made = Path(client.savepoint(app, place, timeout))
             return str(made), read_manifest(made) if made.is_dir() else None
-        view = client.application(app)
         if place is not None and is_in_object_store(place):
             with uploaded_to(place, config) as directory:
-                return place, read_manifest(client.savepoint(view.app_id, directory, timeout))
+                return place, read_manifest(Path(client.savepoint(view.app_id, directory, timeout)))
         chosen = savepoint_place(shared_state_dir(config), view.app_id) if place is None else Path(place)
-        written = client.savepoint(view.app_id, chosen, timeout)
+        written = Path(client.savepoint(view.app_id, chosen, timeout))
         return str(written), read_manifest(written)

@@ -36,6 +36,7 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `work_directory` is the process's own and current directory, deleted after its end. `masters` are
     HOST:PORT; `host` is the address that this process listens on and is reached at. `config` maps
     configuration keys to values as a user writes them: the worker's own, overridden by the application's.
+    `submission` is that of `Launch`.
     """
 
     kind: ProcessKind
@@ -54,6 +55,7 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     masters: list[str]
     host: str
     config: dict[str, str] = {}
+    submission: str = ""
 
     def save(self, path: Path) -> None:
         """Write the file at `path`, readable by its owner only; raises OSError."""

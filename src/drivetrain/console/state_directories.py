@@ -22,7 +22,7 @@ from drivetrain.console.planning.planning import Planning
 from drivetrain.console.problems import RequestError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.runtime.state_place import shared_state_dir
+from drivetrain.runtime.state_place import is_remote
 
 NOT_HERE: Final = "state-not-here"
 
@@ -35,7 +35,16 @@ async def state_of(planning: Planning, view: ApplicationView) -> RunDirectory:
     spec = view.spec
     name = await planning.state_name(spec)
     config = Config.load(None, {}, spec.config)
-    state_dir = Path(spec.directory, shared_state_dir(config))
+    if is_remote(config):
+        raise RequestError(
+            "the console does not see the state of an application on its worker",
+            code=NOT_HERE,
+            where=config[run_keys.STATE_DIR],
+            expected="a state in a directory that the console shares with the workers",
+            remedy=f"use the command on the machine of the worker that runs it (now {view.worker}), with "
+            f"{run_keys.WORK_DIR.name} set to `states` in the worker's directory",
+        )
+    state_dir = Path(spec.directory, config[run_keys.STATE_DIR])
     writers = Writers(config[run_keys.WRITERS])
     rundir = RunDirectory(str(state_dir), name.application, name.settings, writers)
     if not rundir.path.is_dir():

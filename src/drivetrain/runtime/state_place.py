@@ -48,14 +48,14 @@ def state_home(config: Config) -> str:
 
 
 def shared_state_dir(config: Config) -> str:
-    """`state.dir` of a cluster; raises ConfigError when it is remote."""
+    """`state.dir` where it must be a directory; raises ConfigError when it is remote."""
     if is_remote(config):
         raise ConfigError(
-            "a cluster does not keep states in an object store",
+            "the state is in an object store, and in no directory that other machines share",
             where=run.STATE_DIR.name,
             got=config[run.STATE_DIR],
-            remedy="name a directory that all workers share, and take savepoints to the object store; or run "
-            "the application on one machine with `drivetrain run`",
+            remedy="the machine on which the application runs has what it works with; of a cluster, that is "
+            "below the directory of the worker that `drivetrain show` names",
         )
     return config[run.STATE_DIR]
 

@@ -26,9 +26,9 @@ from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import NoticeGiven, QuietListener, RunOutcome
 from drivetrain.crash_points import VARIABLE, CrashPoint
-from drivetrain.runtime.checkpoints import state_lease
+from drivetrain.runtime.checkpoints import continuation_watch, state_lease
 from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
-from drivetrain.spark.run import copying, preparing
+from drivetrain.spark.run import preparing
 from object_store import S3Server
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def sets_of(s3: S3Server, state: Path, outputs: Outputs, *, is_remote: bool = Fa
 def outputs(
     s3: S3Server, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Outputs:
-    monkeypatch.setattr(copying, "LOOK_S", 0.5)
+    monkeypatch.setattr(continuation_watch, "LOOK_S", 0.5)
     monkeypatch.setattr(state_lease, "LEASE_S", 2.0)
     name = f"copied-{zlib.crc32(request.node.name.encode()):x}"
     return Outputs(name, s3.bucket(name), tmp_path / "elsewhere.db")

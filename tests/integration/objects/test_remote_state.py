@@ -16,8 +16,7 @@ from drivetrain import Application, agg, run, savepoint, sinks, sources, start
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import InputError, UnavailableError, UserError
-from drivetrain.runtime.checkpoints import state_lease
-from drivetrain.spark.run import copying
+from drivetrain.runtime.checkpoints import continuation_watch, state_lease
 from object_store import S3Server
 from store_faults import Fault, FaultyStore
 
@@ -66,7 +65,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases are short."""
-    monkeypatch.setattr(copying, "LOOK_S", 0.2)
+    monkeypatch.setattr(continuation_watch, "LOOK_S", 0.2)
     monkeypatch.setattr(state_lease, "LEASE_S", 2.0)
     monkeypatch.setattr(state_lease, "_LOOK_S", 0.3)
 

@@ -17,21 +17,26 @@ from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
     CheckpointUpdate,
 )
-from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
+from drivetrain.cluster.app_master.stream.application_copies import ApplicationCopies
+from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort, CheckpointTraffic
 from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication, vertices_of
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import Action, ActionAcked, Command, Snapshot
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.runtime.actor_thread import ActorThread
+from drivetrain.runtime.checkpoints import continuation_watch
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint_manifest import verified
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.simulator import Simulation, simulate
+from model_store import ModelStore
 
 ME = Preparer("app-1", 1, "me")
+PLACE = "s3://states/app"
 
 
 def chained() -> Application:
@@ -46,7 +51,7 @@ def chained() -> Application:
 class Host(Actor):
     """What an application master does of it; both fragments run in executors, which answer at once."""
 
-    def __init__(self, config: Config, rundir: RunDirectory) -> None:
+    def __init__(self, config: Config, rundir: RunDirectory, copies: ApplicationCopies | None = None) -> None:
         graph = chained().graph()
         self.plan = make_plan(graph)
         self.planned = PlannedApplication(vertices_of(self.plan), self.plan, "app", {})
@@ -56,11 +61,12 @@ class Host(Actor):
         self.commands: list[tuple[str, Command]] = []
         self.failures: list[str] = []
         self.asked = 0
+        self.copies = copies
         self.is_published = threading.Event()
 
     def pre_start(self) -> None:
         self.checkpoints = ApplicationCheckpoints(
-            self.context, self.planned, self.plan, self.config, ME, lambda: 77, self._tell
+            self.context, self.planned, self.plan, self.config, ME, lambda: 77, self._tell, self.copies
         )
 
     def receive(self, message: Message) -> None:
@@ -127,14 +133,14 @@ class Hosted:
         return self.thread.ask(self.ref, question, SavepointMade, timeout_ms=20_000)
 
 
-HostOf = Callable[[str], Hosted]
+HostOf = Callable[..., Hosted]
 
 
 @pytest.fixture
 def host_of(thread: ActorThread, rundir: RunDirectory, tmp_path: Path) -> HostOf:
-    def make(mode: str) -> Hosted:
+    def make(mode: str, copies: ApplicationCopies | None = None) -> Hosted:
         sets = {"state.dir": str(tmp_path / "state"), "checkpoint.mode": mode, "checkpoint.interval": "10 s"}
-        actor = Host(Config.load(None, {}, sets), rundir)
+        actor = Host(Config.load(None, {}, sets), rundir, copies)
         return Hosted(actor, thread, thread.spawn(lambda: actor, "host"))
 
     return make
@@ -193,6 +199,36 @@ def test_an_application_master_that_another_one_has_replaced_changes_no_record(
     assert "another application master" in host.actor.failures[0]
 
 
+def test_a_checkpoint_is_in_the_store_before_it_is_decided(
+    host_of: HostOf, rundir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuation_watch, "LOOK_S", 0.05)
+    store, taken_over = ModelStore(), threading.Event()
+    CopiedCheckpoints(store, "app", PLACE, rundir.path).claim(starts_over=False)
+    copies = CopiedCheckpoints(store, "app", PLACE, rundir.path)
+    host = host_of("on", ApplicationCopies(rundir, copies, ME, lambda _: taken_over.set()))
+    host.do(host.actor.conclude)
+    assert host.actor.is_published.wait(20)
+    transaction, newest = CheckpointFiles(rundir.home).transaction(), copies.newest()
+    assert transaction is not None
+    assert newest is not None
+    assert newest.manifest is not None
+    assert newest.manifest.record == transaction.record
+    figures = host.actor.checkpoints.figures
+    assert figures is not None
+    assert figures.copied_to == PLACE
+
+    other = rundir.path.parent / "elsewhere"
+    other.mkdir()
+    CopiedCheckpoints(store, "app", PLACE, other).claim(starts_over=False)
+    host.do(lambda: host.actor.checkpoints.failed("two", "it died"), host.actor.conclude)
+    assert taken_over.wait(20)
+    assert copies.newest() != newest
+    decided = CheckpointFiles(rundir.home).transaction()
+    assert decided is not None
+    assert decided.record == transaction.record, "nothing is decided that the store does not have"
+
+
 @pytest.mark.parametrize("mode", ["on", "off"])
 def test_finished_fragments_may_owe_output_before_there_are_checkpoints(host_of: HostOf, mode: str) -> None:
     actor = host_of(mode).actor
@@ -200,6 +236,25 @@ def test_finished_fragments_may_owe_output_before_there_are_checkpoints(host_of:
     setup = Setup("app-1", 1, nothing, (), actor.config, "", lambda: 0)
     traffic = CheckpointTraffic(actor.context, setup, actor.config, nothing)
     assert traffic.may_have_unpublished(actor.planned) is (mode == "on")
+
+
+def test_nothing_is_decided_where_checkpoints_are_the_state_and_cannot_be_copied(host_of: HostOf) -> None:
+    actor, failures = host_of("on").actor, []
+    sets = {
+        "state.dir": "s3://states/x",
+        "s3.access-key": "${TESTS_NO_SUCH_KEY}",
+        "s3.secret-key": "${NEITHER}",
+    }
+    nothing: Any = None
+    port = CheckpointPort(nothing, nothing, nothing, nothing, nothing, nothing, failures.append)
+    setup = Setup("app-1", 1, nothing, (), Config.load(None, {}, sets), "", lambda: 0)
+    traffic = CheckpointTraffic(actor.context, setup, setup.config, port)
+    traffic.prepared(actor.planned)
+    assert "TESTS_NO_SUCH_KEY" in str(failures[0])
+    traffic.runs("one", 1, actor.planned, do_all_run=True)
+    assert traffic.figures is None
+    assert traffic.may_have_unpublished(actor.planned)
+    assert not traffic.is_all_published(lambda: None)
 
 
 @simulate(seeds=1)

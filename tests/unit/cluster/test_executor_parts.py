@@ -85,6 +85,8 @@ def test_spark_gets_a_core_for_each_slot_unless_the_application_says_where_it_ru
     config = executor_config(launch(tmp_path, 3))
     assert config[keys.MASTER] == "local[3]"
     assert config[keys.CONF]["spark.local.dir"] == str(tmp_path / "spark")
+    shared = executor_config(launch(tmp_path, 0, **{"app.executor-slots": "2"}))
+    assert shared[keys.MASTER] == "local[2]"
     told = executor_config(
         launch(tmp_path, 3, **{"spark.master": "local[7]", "spark.conf.spark.local.dir": "/d"})
     )

@@ -11,6 +11,7 @@ import pytest
 from drivetrain.api.graphs.literal_secrets import SecretWrittenOutError
 from drivetrain.cluster.worker.worker_settings import WorkerSettings, config_for
 from drivetrain.config import Config
+from drivetrain.runtime.state_place import state_home
 from drivetrain.runtime.usable_cores import usable_cores
 
 
@@ -31,6 +32,16 @@ def test_a_process_gets_the_workers_configuration_overridden_by_the_applications
     given = config_for(worker, {"spark.master": "local[2]", "state.dir": "/shared"})
     assert given == {"spark.master": "local[2]", "cluster.masters": "a:1", "state.dir": "/shared"}
     Config.load(None, None, given)
+
+
+def test_an_application_with_a_remote_state_works_below_the_workers_directory() -> None:
+    worker = config(worker__directory="/w")
+    given = config_for(worker, {"state.dir": "s3://states/shop"})
+    assert given == {"state.dir": "s3://states/shop", "state.work-dir": "/w/states"}
+    assert Path(state_home(Config.load(None, None, given))).parent == Path("/w/states")
+    assert config_for(worker, {"state.dir": "hdfs://h:1/x", "state.work-dir": "/d"})["state.work-dir"] == "/d"
+    named = Config.load(None, {}, {"state.work-dir": "/disk", "state.dir": "s3://states/shop"})
+    assert config_for(named, {})["state.work-dir"] == "/disk"
 
 
 def test_an_application_cannot_say_who_the_masters_are() -> None:

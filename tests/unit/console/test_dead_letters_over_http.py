@@ -103,6 +103,16 @@ def test_a_state_that_is_not_here_is_a_problem_with_a_remedy(console: ConsoleInT
     assert "mount it" in answer.json()["remedy"]
 
 
+def test_a_state_that_is_on_a_worker_is_a_problem_with_another_remedy(console: ConsoleInThread) -> None:
+    params = {**QUERY, "set": [*QUERY["set"], "state.dir=s3://states/x"]}
+    made = console.http.post("/api/v1/applications", params=params, content=APPLICATION)
+    assert made.status_code == 201, made.text
+    answer = console.http.get(PATH)
+    assert (answer.status_code, answer.json()["code"]) == (404, "state-not-here")
+    assert answer.json()["where"] == "s3://states/x"
+    assert "state.work-dir" in answer.json()["remedy"]
+
+
 @pytest.mark.parametrize("position", ["", "x", "[1]", '{"one": "2"}', '{"one": 1e99}', "\x00"])
 def test_a_position_that_is_none_is_a_problem(console: ConsoleInThread, state: Path, position: str) -> None:
     store(state, "one", "a")

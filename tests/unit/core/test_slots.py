@@ -74,6 +74,15 @@ def test_a_request_for_another_worker_passes_one_that_waits() -> None:
     assert place([*core.request(request("wants-any"), 0)]) == [("wants-any", "b")]
 
 
+def test_a_request_for_no_slots_passes_one_that_waits_for_its_worker() -> None:
+    core = scheduler(a=4)
+    core.request(request("application master", 4), 0)
+    assert core.request(request("another", 4, rank=0), 0) == []
+    assert place([*core.request(request("its executor", 0, worker="a"), 0)]) == [("its executor", "a")]
+    core.worker_reported("a", (), 0, leaves=True)
+    assert core.request(request("its next", 0, worker="a"), 0) == []
+
+
 def test_what_can_never_be_met_is_refused_with_the_reason() -> None:
     core = scheduler(a=2, b=4)
     (refusal,) = core.request(request("1", 5), 0)
@@ -191,7 +200,7 @@ def test_invariants_hold_whatever_happens(seed: int) -> None:  # noqa: C901 - a 
                 effects = core.time_passed(now_ms)
             case _:
                 number = random.randrange(40)
-                wanted = SlotRequest(f"r{number}", "app", 1, 1 + number % 3, rank=number % 3)
+                wanted = SlotRequest(f"r{number}", "app", 1, number % 4, rank=number % 3)
                 effects = core.request(wanted, now_ms)
         for effect in effects:
             if isinstance(effect, Allocate) and effect.allocation_id not in ids:

@@ -14,8 +14,8 @@ from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import CheckpointRecord
 from drivetrain.core.replay.replay import Life
 from drivetrain.errors import InputError, UnavailableError
-from drivetrain.runtime.checkpoints import checkpoint_packs, copied_checkpoints
-from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
+from drivetrain.runtime.checkpoints import checkpoint_packs, copied_checkpoints, state_lease
+from drivetrain.runtime.checkpoints.checkpoint_copy import Claimant, StillRunningError, TakenOverError
 from drivetrain.runtime.checkpoints.claim_file import claim_name
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint_manifest import (
@@ -362,6 +362,71 @@ def test_the_same_machine_continues_with_its_own_state(store: ModelStore, tmp_pa
     machine.copies = again
     machine.checkpoint({"x": "2"})
     assert content_of(again, tmp_path / "look") == {"x": "2"}
+
+
+def test_processes_of_one_machine_continue_the_claim_of_one_of_them(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    first = Machine(store, tmp_path / "a").start()
+    with pytest.raises(TakenOverError):
+        CopiedCheckpoints(store, "copies/shop-1", "here", tmp_path / "b").resume()
+    another = Machine(store, tmp_path / "c")
+    another.directory, another.copies = first.directory, beside(store, first)
+    another.checkpoint({"x": "1"})
+    assert content_of(first.copies, tmp_path / "look") == {"x": "1"}
+    beside(store, first).finish()
+    newest = first.copies.newest()
+    assert newest is not None
+    assert newest.is_finished
+    Machine(store, tmp_path / "d").start()
+    with pytest.raises(TakenOverError):
+        beside(store, first)
+
+
+def beside(store: ModelStore, machine: Machine) -> CopiedCheckpoints:
+    """The same claim, in another process of the machine."""
+    copies = CopiedCheckpoints(store, "copies/shop-1", "here", machine.directory)
+    copies.resume()
+    return copies
+
+
+def test_a_later_epoch_waits_for_no_lease_and_a_former_one_claims_nothing(
+    store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_lease, "LEASE_S", 0.2)
+    monkeypatch.setattr(state_lease, "_LOOK_S", 0.05)
+
+    def machine(name: str, by: Claimant) -> CopiedCheckpoints:
+        (tmp_path / name).mkdir()
+        lease = StateLease(store, "copies/shop-1", "here")
+        return CopiedCheckpoints(store, "copies/shop-1", "here", tmp_path / name, lease, by)
+
+    def claim(copies: CopiedCheckpoints) -> None:
+        copies.newest_elsewhere(has_state=False, was_copied=False)
+        copies.begin()
+        copies.claim(starts_over=False)
+
+    def look(what: str, path: str) -> None:
+        assert "/leases/" not in path or what != "get", "it looks whether a lease is over"
+
+    first, late = machine("first", Claimant("shop", 1)), machine("late", Claimant("shop", 1))
+    claim(first)
+    late.newest_elsewhere(has_state=False, was_copied=False)
+    late.begin()
+    store.before = look
+    claim(machine("second", Claimant("shop", 2)))
+    for copies in (late, machine("later", Claimant("shop", 1))):
+        with pytest.raises(TakenOverError):
+            copies.claim(starts_over=False)
+        with pytest.raises(TakenOverError):
+            copies.newest_elsewhere(has_state=False, was_copied=False)
+    with pytest.raises(TakenOverError):
+        first.require_newest()
+    store.before = lambda *_: None
+    stranger = machine("stranger", Claimant("another submission", 9))
+    with pytest.raises(StillRunningError):  # it has not looked whether the lease is over
+        stranger.claim(starts_over=False)
+    claim(machine("patient", Claimant()))
 
 
 def test_a_takeover_that_died_before_its_claim_is_done_again(store: ModelStore, tmp_path: Path) -> None:

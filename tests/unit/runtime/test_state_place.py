@@ -59,10 +59,14 @@ def test_other_places_are_refused(place: str) -> None:
         config(state__dir=place)
 
 
-def test_a_cluster_and_a_second_place_are_refused() -> None:
+def test_a_directory_that_is_shared_and_a_second_place_are_refused() -> None:
     remote = config(state__dir="s3://states/shop")
-    for refuse in (shared_state_dir, refuse_copies):
-        with pytest.raises(ConfigError, match="a cluster does not keep states in an object store"):
-            refuse(remote)
+    with pytest.raises(ConfigError, match="in no directory that other machines share"):
+        shared_state_dir(remote)
+    refuse_copies(remote)
+    with pytest.raises(
+        ConfigError, match="checkpoints are copied by applications that `drivetrain run` runs"
+    ):
+        refuse_copies(config(checkpoint__copy_to="s3://backup/x"))
     with pytest.raises(ConfigError, match="the state is in an object store already"):
         copies_place(config(state__dir="s3://states/shop", checkpoint__copy_to="s3://backup/x"))

@@ -33,6 +33,7 @@ from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
+from drivetrain.cluster.one_worker import require_held, slots_together
 from drivetrain.cluster.parent import wait_for_launch_file
 from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.errors import DrivetrainError
@@ -82,6 +83,8 @@ async def _serve(launch: LaunchFile) -> int:
         launch.code_directory,
         lambda: time.time_ns() // 1_000_000,
         log.info,
+        launch.worker_id if launch.spec.app_master is None and slots_together(config) else None,
+        launch.submission,
     )
     app_master = system.spawn(lambda: _actor(launch, setup), "app-master")
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -107,6 +110,7 @@ def _actor(launch: LaunchFile, setup: Setup) -> Actor:
         if launch.spec.app_master is not None:
             return load_app_master(launch.spec, launch.code_directory)(setup)
         policies(setup.config)  # raises for contradictory keys before anything runs
+        require_held(setup.config, launch.slots)
         return StreamAppMaster(setup, lambda: load(launch.spec, launch.code_directory, setup.config))
     except DrivetrainError as error:
         return UnloadableApplicationMaster(setup, error)

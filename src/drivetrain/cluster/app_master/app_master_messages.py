@@ -15,7 +15,11 @@ from drivetrain.config import Config
 
 @dataclass(frozen=True)
 class Setup:
-    """The parameters of an application master: its identity and surroundings. `clock_ms` is a wall clock."""
+    """The parameters of an application master: its identity and surroundings. `clock_ms` is a wall clock.
+
+    All of its executors run on the worker `together_on`, with slots that the launch of the application master
+    holds; None: they run on any worker, with slots of their own. `submission` is that of its launch.
+    """
 
     app_id: str
     epoch: int
@@ -25,6 +29,8 @@ class Setup:
     code_directory: str
     clock_ms: Callable[[], int]
     log: Callable[[str], None] = field(default=lambda line: None)
+    together_on: str | None = None
+    submission: str = ""
 
 
 class Tick(Message, frozen=True, tag="dt.local.app.beat"):

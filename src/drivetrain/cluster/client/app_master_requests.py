@@ -6,7 +6,6 @@ Called by `client`.
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from drivetrain.actor import AskError
@@ -78,11 +77,11 @@ async def ask_clock(view: ApplicationView, wanted_ms: int, timeout_ms: int) -> i
     return seen.clock_ms if seen.is_reached else None
 
 
-async def ask_savepoint(view: ApplicationView, directory: Path, timeout_ms: int) -> None:
+async def ask_savepoint(view: ApplicationView, place: str, timeout_ms: int) -> None:
     """Have a savepoint written; raises the error if that failed, and UnavailableError without an answer."""
     made: SavepointMade | None = None
     if view.app_master is not None:
-        question = MakeSavepoint(str(directory), timeout_ms)
+        question = MakeSavepoint(place, timeout_ms)
         with suppress(AskError):
             made = await view.app_master.ask(question, SavepointMade, timeout_ms=timeout_ms + _COPY_MS)
     if made is None:

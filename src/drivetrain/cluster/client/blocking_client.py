@@ -150,8 +150,8 @@ class BlockingClient(BlockingVersionsClient):
         """Wait until an application has ended, for `timeout` ("5 min") at most; see `Client.wait`."""
         return self._wait(self._client.wait(app, timeout))
 
-    def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
-        """Have an application write a savepoint to a directory; see `Client.savepoint`."""
+    def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path | str:
+        """Have an application write a savepoint; see `Client.savepoint`."""
         return self._wait(self._client.savepoint(app, place, timeout))
 
     def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:

@@ -80,6 +80,7 @@ from drivetrain.cluster.messages.applications import (
 )
 from drivetrain.cluster.messages.following import JobStatus, ThreadStacks
 from drivetrain.core.job.history import History
+from drivetrain.runtime.objects.locations import is_in_object_store
 
 R = TypeVar("R", bound=Message)
 
@@ -207,21 +208,24 @@ class Client(ScalingClient, WaitingClient):
         request = Restart(before.app_id, replay_from_ms)
         return (await self._ask(request, FoundApplication, app, done)).application
 
-    async def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
-        """Have an application write a savepoint to a directory; returns the directory's absolute path.
+    async def savepoint(
+        self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min"
+    ) -> Path | str:
+        """Have an application write a savepoint; returns its directory's absolute path, or its stored place.
 
-        None means one below the application's state directory, named by its id and the time.
-        The application master creates the directory, so its path must be valid there. Raises
+        None means a place below the application's state directory, named by its id and the time.
+        The application master writes it, so a path must be valid there. Raises
         ApplicationOverError for an application that is over, UnavailableError when no application master
         answers or no checkpoint is made in time, OutputError when the directory cannot be used.
         """
         timeout_ms = milliseconds(timeout, "timeout")
         view = await self.application(app)
-        directory = (own_savepoint_place(view) if place is None else Path(place)).absolute()
+        chosen = own_savepoint_place(view) if place is None else os.fspath(place)
+        written = chosen if is_in_object_store(chosen) else Path(chosen).absolute()
         if view.state.is_over:
             raise no_savepoint_of(view, app)
-        await ask_savepoint(view, directory, timeout_ms)
-        return directory
+        await ask_savepoint(view, str(written), timeout_ms)
+        return written
 
     # ---- the cluster
 

@@ -61,6 +61,7 @@ from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.scaling_state import PlannedScaling, ScalingState
 from drivetrain.core.job.history import History
+from drivetrain.runtime.objects.locations import is_in_object_store
 from drivetrain.runtime.running_config import ChangedValue
 
 R = TypeVar("R", bound=Message)
@@ -130,7 +131,9 @@ class ConsoleClient(WaitingClient):
             calls.REPLAY, calls.ReplayArguments(app, moment_ms(replay_from, "replay_from"))
         )
 
-    async def savepoint(self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min") -> Path:
+    async def savepoint(
+        self, app: str, place: str | os.PathLike[str] | None, timeout: str = "1 min"
+    ) -> Path | str:
         """Have an application write a savepoint; returns where.
 
         The place is that of a directory in the cluster; None: below the application's state directory there.
@@ -138,7 +141,7 @@ class ConsoleClient(WaitingClient):
         milliseconds(timeout, "timeout")
         wanted = calls.SavepointArguments(app, None if place is None else str(place), timeout)
         written = await self.line.call(calls.SAVEPOINT, wanted)
-        return Path(written)
+        return written if is_in_object_store(written) else Path(written)
 
     # ---- changes
 

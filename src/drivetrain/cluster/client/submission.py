@@ -36,16 +36,18 @@ from drivetrain.api.settings import Setting
 from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
 from drivetrain.cluster.client.refusals import require_name
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationView, Priority
+from drivetrain.cluster.one_worker import refuse_new_life
 from drivetrain.code.application_file import ApplicationFileError, load_application, split_target
 from drivetrain.code.archive import Archive, pack
 from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.core.replay.replay import replay_of
 from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.objects.locations import is_in_object_store
-from drivetrain.runtime.state_place import shared_state_dir
+from drivetrain.runtime.state_place import is_remote
 
 _OWN: Final = ("cluster.", "client.")
 """Topics of keys for this process's connection to the cluster; workers have their own."""
@@ -87,10 +89,11 @@ def prepare_submission(
     SecretWrittenOutError, ApplicationNameError, and what packing raises.
     """
     refuse_copies(config)
+    from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
+    refuse_new_life(config, from_ms, None if from_savepoint is None else os.fspath(from_savepoint))
     file, attribute = split_target(target)
     found = _load(target, sets)
     _, settings = split_sets(sets, found.settings)
-    from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
     if from_ms is not None and found.plan is not None:
         replay_of(found.plan.graph, from_ms)
     refuse_literal_secrets(
@@ -161,7 +164,9 @@ def _place(place: str) -> str:
     return place if is_in_object_store(place) else os.path.abspath(place)
 
 
-def own_savepoint_place(view: ApplicationView, name: str | None = None) -> Path:
-    """The directory of a savepoint below the state directory of an application that was submitted."""
-    state_dir = shared_state_dir(Config.load(None, {}, view.spec.config))
-    return Path(view.spec.directory, savepoint_place(state_dir, view.app_id, name))
+def own_savepoint_place(view: ApplicationView, name: str | None = None) -> str:
+    """The place of a savepoint below the state directory of an application that was submitted."""
+    config = Config.load(None, {}, view.spec.config)
+    if is_remote(config):
+        return f"{config[run_keys.STATE_DIR].rstrip('/')}/{savepoint_place('', view.app_id, name)}"
+    return str(Path(view.spec.directory, savepoint_place(config[run_keys.STATE_DIR], view.app_id, name)))

@@ -117,25 +117,24 @@ class Executor(GuardedActor):
         start: Callable[[Attempt], None] = run_in_thread,
     ) -> None:
         self._launch = launch
-        self._work = work
-        self._app_master = app_master
-        self._end = end
-        self._start = start
+        self._work, self._app_master = work, app_master
+        self._end, self._start = end, start
         self._attempts: dict[str, Attempt] = {}
         self._waiting: dict[str, Deploy] = {}
         self._cancelled: dict[str, int] = {}  # by fragment, the newest attempt that must not start
-        self._outbox = Outbox(app_master, lambda change: self._drop(change.fragment, change.attempt))
         self._exit_code: int | None = None
+        self._outbox = Outbox(app_master, lambda change: self._drop(change.fragment, change.attempt))
 
     def pre_start(self) -> None:
         """Register until it succeeds; flow control starts at once, before any of its messages."""
         self._work.checkpoint_ways = (self._send_command, self._answer_checkpoint)
         self._work.tell_seen = self._tell_seen
+        system, me = self.context.system, self.context.me
+        self._work.copies.report = lambda error: system.tell_threadsafe(me, _WorkDone(str(error)))
         self._flow = self.context.spawn(lambda: FlowController(self._work.flow, self._forward), "flow")
         launch = self._launch
-        request = RegisterExecutor(
-            launch.launch_id, launch.app_id, launch.epoch, self.context.me, os.getpid(), launch.host
-        )
+        who = launch.launch_id, launch.app_id, launch.epoch
+        request = RegisterExecutor(*who, me, os.getpid(), launch.host)
         self.context.pipe_to_self(
             register(self._app_master, request),
             lambda answer: _Registered(answer.report_interval_ms),

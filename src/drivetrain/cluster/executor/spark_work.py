@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from drivetrain.api import Application
+from drivetrain.cluster.executor.executor_copies import ExecutorCopies
 from drivetrain.cluster.executor.failure_views import HookError
 from drivetrain.cluster.executor.running_versions import RunningVersions
 from drivetrain.cluster.executor.version_program import VersionEdit, made_version
@@ -35,6 +36,7 @@ from drivetrain.cluster.messages.executing import Conclude, Prepared, PrepareDef
 from drivetrain.cluster.messages.following import OutputView
 from drivetrain.code.application_file import load_application, user_traceback
 from drivetrain.config import Config
+from drivetrain.config.catalog import application as keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.change.change_state import not_kept
@@ -46,11 +48,12 @@ from drivetrain.core.plan.counts import CountRule, rules_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.private_files import Writers
+from drivetrain.runtime.checkpoints.checkpoint_copy import Claimant
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
-from drivetrain.runtime.state_place import shared_state_dir
+from drivetrain.runtime.state_place import state_home
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participants import SendAnswer, SendCommand
 from drivetrain.spark.flow.flow_book import FlowBook
@@ -75,9 +78,11 @@ PREDECESSOR_S = 45.0
 def executor_config(launch: LaunchFile) -> Config:
     """The application's configuration for this executor; by default Spark is local, with a core per slot."""
     sets = dict(launch.config)
-    master = Config.load(None, None, sets)[spark_keys.MASTER]
+    config = Config.load(None, None, sets)
+    master = config[spark_keys.MASTER]
     if master == spark_keys.MASTER.default_value:
-        master = sets[spark_keys.MASTER.name] = f"local[{max(1, launch.slots)}]"
+        # Its own slots, or its share of those that the application master holds for all.
+        master = sets[spark_keys.MASTER.name] = f"local[{launch.slots or config[keys.EXECUTOR_SLOTS]}]"
     own = f"{spark_keys.CONF.name}.spark.local.dir"
     if master.startswith("local") and own not in sets:
         sets[own] = str(Path(launch.work_directory) / "spark")  # in a directory that is always deleted
@@ -105,6 +110,8 @@ class SparkWork:
         """Begins to read former messages for a fragment, by default in a thread."""
         self.compiling = threading.Lock()
         """Held while a fragment is compiled, as fragments share objects that compiling creates."""
+        self.copies = ExecutorCopies(config, Claimant(launch.submission, launch.epoch))
+        """The copied checkpoints, if they are the state."""
         self.flow = FlowBook(config, epoch=launch.epoch)
         """The ends of channels in this process."""
         self.checkpoint_ways: tuple[SendCommand, SendAnswer] | None = None
@@ -141,6 +148,9 @@ class SparkWork:
             _, plan, rundir = self._load()
             first = rundir.acquire_or_share(self._preparer, PREDECESSOR_S, fresh=fresh)
             try:
+                is_over = first and self.copies.begin(
+                    rundir, PREDECESSOR_S, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
+                )
                 waits = None
                 if first and savepoint is None:  # which has what sources had noted
                     waits = awaited(plan.graph, rundir, self.config, starts_over=fresh)
@@ -154,6 +164,7 @@ class SparkWork:
                     replay_from_ms=replay_from_ms if first else None,
                     savepoint=savepoint if first else None,
                     first=first,
+                    is_over=is_over,
                 )
             except BaseException:
                 rundir.release()
@@ -170,10 +181,11 @@ class SparkWork:
         replay_from_ms: int | None,
         savepoint: str | None,
         first: bool,
+        is_over: bool,
     ) -> Prepared:
         plan, record = self._in_force(plan, rundir, from_file=fresh or savepoint is not None, first=first)
         begins = fresh or replay_from_ms is not None or savepoint is not None
-        finished = rundir.finished is not None and not begins
+        finished = is_over or (rundir.finished is not None and not begins)
         resumed = not begins and rundir.started
         if finished:
             if first:
@@ -189,7 +201,9 @@ class SparkWork:
                 replay_from_ms=replay_from_ms,
                 savepoint=savepoint,
                 version=record,
+                copies=self.copies.copies,
             )
+            self.copies.watch()
             self._bind(self._execution)
             if self._execution.versions is not None:
                 WithdrawnSinks(self._execution.versions, {}).resume()
@@ -251,6 +265,8 @@ class SparkWork:
         return configured_plan(graph_from_code(code, f"version {record.number}"), self.config), record
 
     def _join(self, plan: Plan, rundir: RunDirectory, record: GraphVersion | None) -> Execution:
+        self.copies.join(rundir)
+        self.copies.watch()
         execution = preparing.join(plan, rundir, self.config, self.flow, self._host)
         execution.record = record or rundir.versions.in_force()
         add_later_schemas(execution.context)
@@ -309,7 +325,7 @@ class SparkWork:
                 outputs=written,
                 clock_ms=message.clock_ms,
             )
-            preparing.finish(rundir, result)
+            preparing.finish(rundir, result, self.copies.newest(rundir))
             try:
                 return preparing.printed_by_hooks(application, result)
             except DrivetrainError:
@@ -341,6 +357,7 @@ class SparkWork:
 
     def close(self) -> None:
         """Stop Spark."""
+        self.copies.close()
         spark_session.stop()
 
     # -- inside --------------------------------------------------------------------------------------
@@ -353,13 +370,9 @@ class SparkWork:
             application = load_application(target, spec.settings)
             plan = refuse_shared_places(configured_plan(application.graph(), self.config))
             self._application, self._plan = application, plan
-        settings = self._application.naming_settings
-        rundir = RunDirectory(
-            shared_state_dir(self.config),
-            self._application.name,
-            settings,
-            Writers(self.config[run_keys.WRITERS]),
-        )
+        naming = self._application.name, self._application.naming_settings
+        writers = Writers(self.config[run_keys.WRITERS])
+        rundir = RunDirectory(state_home(self.config), *naming, writers)
         return self._application, self._plan, rundir
 
     def _joined(self) -> RunDirectory:

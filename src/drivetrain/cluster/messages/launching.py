@@ -24,7 +24,8 @@ class Launch(Message, frozen=True, tag="cluster.launch"):
     """Start a process; sent again with the same `launch_id`, it is the same launch.
 
     `launch_id` is the allocation id of the slots. `app_master` is the actor path that an executor registers
-    with. The process must register with its owner; the worker only reports whether it lives.
+    with. The process must register with its owner; the worker only reports whether it lives. `submission` is
+    the id of the application's submission, which no other one ever has, in any cluster.
     """
 
     launch_id: str
@@ -35,6 +36,7 @@ class Launch(Message, frozen=True, tag="cluster.launch"):
     slots: Slots
     owner: ActorRef
     app_master: str | None = None
+    submission: str = ""
 
 
 class Launched(Message, frozen=True, tag="cluster.launched"):

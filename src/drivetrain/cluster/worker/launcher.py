@@ -44,8 +44,9 @@ from drivetrain.cluster.worker.key_locks import KeyLocks
 from drivetrain.cluster.worker.launch_records import LaunchRecord, LaunchRecords, boot_id
 from drivetrain.cluster.worker.launch_requests import LaunchEnvironment, LaunchError, OnEnd
 from drivetrain.cluster.worker.launched_process import LaunchedProcess
+from drivetrain.cluster.worker.left_states import empty_left_states
 from drivetrain.cluster.worker.worker_logs import WorkerLogs, is_plain_name
-from drivetrain.cluster.worker.worker_settings import WorkerSettings, config_for
+from drivetrain.cluster.worker.worker_settings import STATES, WorkerSettings, config_for
 from drivetrain.code.cache import CodeCache
 from drivetrain.errors import ConfigError, DrivetrainError
 from drivetrain.private_files import make_private_directory
@@ -202,6 +203,7 @@ class ProcessLauncher:
             masters=list(surroundings.masters),
             host=surroundings.host,
             config=config_for(settings.config, launch.spec.config),
+            submission=launch.submission,
         )
         record = LaunchRecord(launch.launch_id, tag, str(work), boot=boot_id())
         output = await self._blocking(self._prepare, file, work, record, running.name)
@@ -325,6 +327,8 @@ class ProcessLauncher:
         for sha256 in self._code.unused(now_s, self._settings.code_retention_ms / 1000):
             async with self._fetching.hold(sha256):
                 await self._blocking(self._code.remove, sha256)
+        states, retention_s = self._settings.directory / STATES, self._settings.state_retention_ms / 1000
+        await self._blocking(empty_left_states, states, retention_s)
         alive = frozenset((one.launch.app_id, one.name) for one in self._running.values())
         await self._blocking(self._logs.remove_old, self._settings.log_retention_ms / 1000, alive)
 

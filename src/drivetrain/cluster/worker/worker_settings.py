@@ -14,12 +14,15 @@ from typing import Final
 
 from drivetrain.api.graphs.literal_secrets import literal_secrets, refuse_literal_secrets
 from drivetrain.config import Config, find_key
-from drivetrain.config.catalog import cluster
+from drivetrain.config.catalog import cluster, run
 from drivetrain.config.catalog import worker as keys
+from drivetrain.runtime.objects.locations import is_in_object_store
 from drivetrain.runtime.usable_cores import usable_cores
 
 _WORKERS_OWN: Final = ("cluster.", "worker.")
 """Topics of keys whose values come from the worker's machine, never from the application."""
+STATES: Final = "states"
+"""The folder of the worker's directory in which applications work whose state is in an object store."""
 _FILES: Final = (cluster.SECRET_FILE, cluster.TLS_CERTIFICATE, cluster.TLS_KEY, cluster.TLS_AUTHORITY)
 
 
@@ -36,6 +39,7 @@ class WorkerSettings:
     report_interval_ms: int
     code_timeout_ms: int
     code_retention_ms: int
+    state_retention_ms: int
     log_size_bytes: int
     log_count: int
     log_retention_ms: int
@@ -58,6 +62,7 @@ class WorkerSettings:
             report_interval_ms=config[keys.REPORT_INTERVAL],
             code_timeout_ms=config[keys.CODE_TIMEOUT],
             code_retention_ms=config[keys.CODE_RETENTION],
+            state_retention_ms=config[keys.STATE_RETENTION],
             log_size_bytes=config[keys.LOG_SIZE],
             log_count=config[keys.LOG_COUNT],
             log_retention_ms=config[keys.LOG_RETENTION],
@@ -69,7 +74,8 @@ def config_for(worker: Config, application: Mapping[str, str]) -> dict[str, str]
     """The configuration of a launched process by key: the worker's, overridden by the application's.
 
     Tables (`spark.conf`) are merged entry by entry. Paths of the worker's files are made absolute, since its
-    processes have other current directories.
+    processes have other current directories. An application whose state is in an object store works below the
+    worker's directory, unless either names a place for that: homes may be shared by machines.
     """
     merged = {
         setting.key.name: setting.key.parse.show(setting.value)
@@ -87,4 +93,6 @@ def config_for(worker: Config, application: Mapping[str, str]) -> dict[str, str]
             merged[name] = json.dumps({**json.loads(merged[name]), **json.loads(value)}, sort_keys=True)
         else:
             merged[name] = value
+    if is_in_object_store(merged.get(run.STATE_DIR.name, "")):
+        merged.setdefault(run.WORK_DIR.name, str(Path(worker[keys.DIRECTORY]).resolve() / STATES))
     return merged

@@ -22,7 +22,7 @@ STATE_DIR: Final = Key(
     ".drivetrain",
     "Directory of checkpoints, channels and state, one folder per application. Without it every "
     "application starts over. It may be a place in an object store or in HDFS (s3://bucket/name, "
-    "hdfs://host:port/name), but not in a cluster.",
+    "hdfs://host:port/name); a cluster then runs the application on one worker.",
 )
 
 WORK_DIR: Final = Key(
@@ -30,7 +30,8 @@ WORK_DIR: Final = Key(
     local_path(),
     "user-cache",
     "Directory of this machine in which applications work whose state.dir is an object store or HDFS; it may "
-    "be lost. By default drivetrain/states in the user's cache.",
+    "be lost. By default drivetrain/states in the user's cache; in a cluster, states in the worker's "
+    "directory.",
 )
 
 WRITERS: Final = Key(

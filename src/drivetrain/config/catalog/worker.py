@@ -66,6 +66,14 @@ CODE_RETENTION: Final = Key(
     "How long a worker keeps the code of an application after its last process there has ended.",
 )
 
+STATE_RETENTION: Final = Key(
+    "worker.state-retention",
+    duration_ms(minimum_ms=1_000),
+    "1 d",
+    "How long a worker keeps the directory in which an application worked whose state is in an object store, "
+    "after it has ended or moved to another worker.",
+)
+
 LOG_SIZE: Final = Key(
     "worker.log-size",
     size_bytes(minimum_bytes=1024),

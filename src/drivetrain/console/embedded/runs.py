@@ -195,7 +195,7 @@ class EmbeddedRuns:
             "the application is still finishing its batches",
         )
 
-    async def savepoint(self, app: str, place: Path, timeout: str = "1 min") -> Path:
+    async def savepoint(self, app: str, place: str | Path, timeout: str = "1 min") -> Path:
         """Have a run write a savepoint; returns the directory. Raises like `drivetrain.savepoint`."""
         timeout_ms, directory = milliseconds(timeout, "timeout"), Path(place).absolute()
         rundir = (await self._look((await self.application(app)).app_id)).rundir

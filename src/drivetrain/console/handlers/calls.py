@@ -27,6 +27,7 @@ from drivetrain.console.problems import RequestError
 from drivetrain.console.route import Call
 from drivetrain.core.job.history import History
 from drivetrain.errors import InternalError
+from drivetrain.runtime.objects.locations import is_in_object_store
 
 _COMMAND: Final = "the commands for runs of this machine, with --state-dir"
 
@@ -132,8 +133,9 @@ _OF_APP: Final[dict[str, Callable[[Client, str], Awaitable[Any]]]] = {
 async def _savepoint(client: Client, app: str, place: str | None, timeout: str) -> str:
     view = await client.application(app)
     # A relative place is one in the directory of the application, not of the console.
-    directory = None if place is None else Path(view.spec.directory, place)
-    return str(await client.savepoint(view.app_id, directory, timeout))
+    is_path = place is not None and not is_in_object_store(place)
+    chosen = str(Path(view.spec.directory, place)) if is_path and place is not None else place
+    return str(await client.savepoint(view.app_id, chosen, timeout))
 
 
 def _require_small(size_bytes: int, config: Config) -> None:

@@ -8,8 +8,9 @@ Design. Workers report what they hold; that is the truth. In addition the schedu
 were promised and not launched yet: one is freed when its worker does not report it within `launch_within_ms`.
 Waiting requests are tried in the order of priority, then arrival, whenever slots may have become free. A
 request that does not fit now keeps later ones off the workers that it could run on, so it gets the next slots
-there; requests for other workers pass it. An allocation's id begins with the request's id, so a new leader
-finds the allocations of repeated requests among what the workers hold.
+there; requests for other workers pass it, and so do requests for no slots, which take nothing away. An
+allocation's id begins with the request's id, so a new leader finds the allocations of repeated requests among
+what the workers hold.
 
 A worker that leaves gets no request any more, but a request that only it could meet waits: it may come back.
 
@@ -17,7 +18,8 @@ Invariants:
 1. Slots are promised only when they are free at that moment; more than a worker offers is taken only if the
    worker itself reports an allocation that had been given up (a late launch).
 2. A request has at most one allocation at a time; a repeated request gets the same answer.
-3. No request waits that fits on a worker which no earlier request of at least its priority waits for.
+3. No request waits that fits on a worker which no earlier request of at least its priority waits for; a
+   request for no slots waits for nobody.
 4. An allocation id is never used twice.
 
 Called by `drivetrain.cluster.master.workers.scheduler`; waiting requests are timed out by `expire`.
@@ -306,16 +308,16 @@ class SlotScheduler:
             return None
         open_workers = dict(self._workers)
         for request in self.waiting:
-            able = [worker for worker in open_workers.values() if self._could_run(request, worker)]
-            room = [worker for worker in able if worker.slots - worker.used >= request.slots]
+            # What needs no slots may belong to what an earlier request waits for the end of.
+            workers = open_workers if request.slots else self._workers
+            able = [worker for worker in workers.values() if self._could_run(request, worker)]
+            room = [worker for worker in able if request.slots <= max(0, worker.slots - worker.used)]
             if room:
                 policy = POLICIES[request.policy]
                 wish = Preference(request.app_id, request.slots, request.hosts)
                 return request, min(room, key=lambda worker: (policy(wish, worker.load), worker.order))
             for worker in able:
-                del open_workers[worker.worker_id]
-            if not open_workers:
-                return None
+                open_workers.pop(worker.worker_id, None)
         return None
 
     def _could_run(self, request: SlotRequest, worker: _Worker) -> bool:

@@ -6,7 +6,7 @@ Called by `copied_checkpoints` and by what handles `TakenOverError`.
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,13 +27,17 @@ class TakenOverError(UnavailableError):
     code = "taken-over"
 
 
+class StillRunningError(UnavailableError):
+    """The process that has the application runs."""
+
+
 class CheckpointCopy(msgspec.Struct, frozen=True):
     """One checkpoint in the store.
 
     `series_ms` is when the numbers began, in milliseconds since 1970. `manifest` is None when the application
-    starts over with this number. `places` has, by the SHA-256 of a
-    file, its pack and where it begins there; `packs` the sizes of all packs that are needed. `is_finished`
-    is whether the application has finished after it.
+    starts over with this number. `places` has, by the SHA-256 of a file, its pack and where it begins there;
+    `packs` the sizes of all packs that are needed. `is_finished` is whether the application has finished
+    after it. `submission` and `epoch` are those of a `Claimant`.
     """
 
     number: int
@@ -45,6 +49,30 @@ class CheckpointCopy(msgspec.Struct, frozen=True):
     places: dict[str, tuple[str, int]] = {}
     packs: dict[str, int] = {}
     is_finished: bool = False
+    submission: str = ""
+    epoch: int = 0
+
+
+class Claimant(NamedTuple):
+    """Which application master of a cluster, by the epoch of its submission, a process claims a state for.
+
+    The leader replaces one epoch by the next: then nobody has to wait for a lease. A process that runs an
+    application by itself has no submission.
+    """
+
+    submission: str = ""
+    epoch: int = 0
+
+    def replaces(self, copy: CheckpointCopy) -> bool:
+        """Whether the leader has replaced the process that made a copy, so that this one may continue."""
+        return self._is_of(copy) and copy.epoch <= self.epoch
+
+    def is_replaced(self, copy: CheckpointCopy) -> bool:
+        """Whether a copy is of the epoch that has replaced this one."""
+        return self._is_of(copy) and copy.epoch > self.epoch
+
+    def _is_of(self, copy: CheckpointCopy) -> bool:
+        return self.submission != "" and copy.submission == self.submission
 
 
 class _Envelope(msgspec.Struct):
@@ -109,9 +137,9 @@ def other_state(place: str, newest: CheckpointCopy) -> TakenOverError:
     )
 
 
-def running(place: str, got: str) -> UnavailableError:
+def running(place: str, got: str) -> StillRunningError:
     """The error when the process that has the application runs."""
-    return UnavailableError(
+    return StillRunningError(
         "the application is already running",
         where=place,
         got=got,

@@ -12,7 +12,7 @@ from drivetrain.api.sinks import needs_transactions
 from drivetrain.config.catalog import checkpoint as keys
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.errors import ConfigError
-from drivetrain.runtime.state_place import copies_key, copies_place, shared_state_dir
+from drivetrain.runtime.state_place import copies_key, copies_place
 
 if TYPE_CHECKING:
     from drivetrain.config import Config
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 
 def refuse_copies(config: Config) -> None:
-    """Raise ConfigError when checkpoints are to be copied, or are the state, which a cluster does not do."""
-    shared_state_dir(config)
+    """Raise ConfigError when checkpoints are to be copied beside the state, which a cluster does not do."""
     if config[keys.COPY_TO] != keys.COPY_TO.default:
         raise ConfigError(
             "checkpoints are copied by applications that `drivetrain run` runs",
             where=keys.COPY_TO.name,
             got=config[keys.COPY_TO],
-            remedy="leave the key out in a cluster, and take savepoints to an object store regularly",
+            remedy="leave the key out in a cluster: state.dir may be in an object store; or take savepoints",
         )
 
 

@@ -3,7 +3,7 @@
 Snapshots are complete and have their own files. Beside them: what tables were read as, what sources record
 about their messages, and the notes by which sinks know their targets.
 
-Called by `savepoint`, `run_checkpoints` and `checkpoint_packs`. Imports neither pyspark nor pyarrow.
+Called by `savepoint`, `checkpoint_copying` and `checkpoint_packs`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations

@@ -24,12 +24,14 @@ Invariants:
 4. A process computes only from the checkpoint whose next number it has claimed.
 5. Names of packs have their owner, so a process that comes late deletes nothing that others need.
 
-Called by `run_checkpoints` (`add`), `preparing` and `from_savepoint`. Imports neither pyspark nor pyarrow.
+In a cluster, the executor that prepares the application claims a number, and its application master adds
+checkpoints to that claim, from the same directory.
+
+Called by `checkpoint_copying` (`add`), `preparing` and `from_savepoint`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 import time
@@ -41,23 +43,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from drivetrain.crash_points import CrashPoint, maybe_crash
-from drivetrain.durable import writing
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.checkpoints.checkpoint_copy import (
     CheckpointCopy,
+    Claimant,
     TakenOverError,
-    damaged_copy,
-    decoded,
     encoded,
     other_state,
-    replaced_too_fast,
     running,
     state_gone,
     taken_over,
 )
 from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, PackBuilder, kept_places
+from drivetrain.runtime.checkpoints.checkpoint_series import CheckpointSeries
 from drivetrain.runtime.checkpoints.claim_file import Claim, ClaimFile
-from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavedFile, write_manifest
+from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavedFile
 from drivetrain.runtime.checkpoints.state_lease import RETRY_MS, StateLease
 from drivetrain.runtime.objects.locations import open_place
 from drivetrain.runtime.objects.object_store import ObjectStore
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
 _TRIES: Final = 3
-_NAME: Final = re.compile(r"[0-9]{20}\.json")
 
 
-class CopiedCheckpoints:
+class CopiedCheckpoints(CheckpointSeries):
     """The checkpoints of one application below `folder` of a store.
 
     `place` names it in errors; `directory` is the application's state directory on this machine. With a
-    `lease` they are its state, and that directory is only where it works.
+    `lease` they are its state, and that directory is only where it works. They are claimed `by` an epoch of a
+    cluster, or by this process itself.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class CopiedCheckpoints:
         place: str,
         directory: Path,
         lease: StateLease | None = None,
+        by: Claimant = Claimant(),
     ) -> None:
-        self._store: Final = store
-        self._checkpoints: Final = f"{folder}/checkpoints".lstrip("/")
+        super().__init__(store, folder, place)
         self._packs: Final = f"{folder}/packs".lstrip("/")
-        self.place: Final = place
         self._claim: Final = ClaimFile(directory)
         self.lease: Final = lease
+        self._by: Final = by
         self._replaceable: str | None = None
         """The process whose lease is over."""
         self._ended_with: int | None = None
@@ -113,7 +113,7 @@ class CopiedCheckpoints:
         self._hashes: Hashes = {}
 
     @classmethod
-    def of(cls, rundir: RunDirectory, config: Config) -> CopiedCheckpoints | None:
+    def of(cls, rundir: RunDirectory, config: Config, by: Claimant = Claimant()) -> CopiedCheckpoints | None:
         """The copies of an application's checkpoints; None if its configuration names no place for them."""
         place = copies_place(config)
         if place is None:
@@ -124,21 +124,9 @@ class CopiedCheckpoints:
         if not is_remote(config):
             return cls(store, folder, named, rundir.path)
         impatient, _ = open_place(place, settings, retry_ms=RETRY_MS)
-        return cls(store, folder, named, rundir.path, StateLease(impatient, folder, named))
+        return cls(store, folder, named, rundir.path, StateLease(impatient, folder, named), by)
 
-    # -- reading ---------------------------------------------------------------------------------------
-
-    def newest(self) -> CheckpointCopy | None:
-        """The newest checkpoint; None if there is none. Raises SavepointError if it is damaged."""
-        for _ in range(_TRIES):
-            names = self._checkpoint_names()
-            if not names:
-                return None
-            try:
-                return decoded(self._store.get(max(names)), f"{self.place}: {max(names)}")
-            except FileNotFoundError:  # there is a newer one by now
-                continue
-        raise replaced_too_fast(self.place)
+    # -- beginning -------------------------------------------------------------------------------------
 
     def begin(self) -> CheckpointCopy | None:
         """The newest checkpoint, with which a new state directory begins.
@@ -149,28 +137,6 @@ class CopiedCheckpoints:
         newest, self.is_outdated = self.newest(), False
         self._begun = -1 if newest is None else newest.number
         return newest
-
-    def fetch(self, copy: CheckpointCopy, directory: Path) -> None:
-        """Write the files of a checkpoint to an empty directory, with its manifest.
-
-        Raises SavepointError if it is damaged, UnavailableError if newer ones have replaced it meanwhile.
-        """
-        assert copy.manifest is not None
-        files = sorted(copy.manifest.files.items(), key=lambda item: copy.places.get(item[1].sha256, ("", 0)))
-        pack, content = "", b""
-        try:
-            for name, file in files:
-                place, start = copy.places[file.sha256]
-                if place != pack and file.size:
-                    pack, content = place, self._store.get(place)
-                with writing("the checkpoint that is fetched", directory):
-                    (directory / name).parent.mkdir(parents=True, exist_ok=True)
-                    (directory / name).write_bytes(content[start : start + file.size])
-        except (FileNotFoundError, KeyError) as error:
-            if self._has_later(copy.number):
-                raise replaced_too_fast(self.place) from error
-            raise damaged_copy(f"{self.place}: {self._name(copy.number)}", f"no {error}") from error
-        write_manifest(directory, copy.manifest)
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -191,9 +157,9 @@ class CopiedCheckpoints:
     def newest_elsewhere(self, *, has_state: bool, was_copied: bool) -> CheckpointCopy | None:
         """The newest checkpoint if the state here is not its state: None if it is, or if there is none yet.
 
-        Waits until its process may be replaced. Raises UnavailableError when that runs, and InputError if
-        there is nothing although a checkpoint of the state here `was_copied`. A directory that `has_state` no
-        more continues nothing.
+        Waits until its process may be replaced. Raises UnavailableError when that runs, or is of a later
+        epoch of the same submission, and InputError if there is nothing although a checkpoint of the state
+        here `was_copied`. A directory that `has_state` no more continues nothing.
         """
         newest, claim = self.newest(), self._claim.read()
         if newest is None:
@@ -202,9 +168,11 @@ class CopiedCheckpoints:
             return None
         if has_state and claim is not None and newest.owner == claim.owner:
             return None
+        if self._by.is_replaced(newest):
+            raise self._taken(newest)
         if self.lease is not None:
             self._replaceable = newest.owner
-            if self.lease.wait_until_over(newest.owner):
+            if not self._by.replaces(newest) and self.lease.wait_until_over(newest.owner):
                 self._ended_with = newest.number
         return newest
 
@@ -227,6 +195,17 @@ class CopiedCheckpoints:
             self.lease.begin(self._owner)
         return is_others
 
+    def resume(self) -> None:
+        """Continue what another process of this machine has claimed for this state directory.
+
+        Raises TakenOverError unless the newest checkpoint is that claim's.
+        """
+        claim, newest = self._claim.read(), self.newest()
+        if claim is None or newest is None or newest.owner != claim.owner:
+            raise self._taken(newest)
+        self._owner, self._last, self._numbers = claim.owner, newest, [newest.number]
+        self._made = set(newest.packs)
+
     def _claimed(self, *, starts_over: bool) -> bool:
         claim = self._claim.read()
         packs = self._names_in(self._packs)  # before it is known who has the application: see `_sweep`
@@ -236,9 +215,8 @@ class CopiedCheckpoints:
         while True:
             newest, tries = self.newest(), tries - 1
             last = -1 if newest is None else newest.number
-            known = (owner, self._owner, self._replaceable)
-            if self.lease is not None and newest is not None and newest.owner not in known:
-                raise running(self.place, newest.host)  # it was faster, and now it has a lease
+            if newest is not None:
+                self._require_turn(newest, (owner, self._owner, self._replaceable))
             claim = Claim(owner, last, _now_ms() if newest is None else newest.series_ms)
             self._claim.write(claim)
             self.is_outdated = not starts_over and self._begun not in (None, last)
@@ -247,6 +225,13 @@ class CopiedCheckpoints:
             except TakenOverError:  # the former process was faster; nothing was computed from this state
                 if not tries:
                     raise
+
+    def _require_turn(self, newest: CheckpointCopy, known: Collection[str | None]) -> None:
+        """Raise UnavailableError unless the process of the newest checkpoint may be replaced."""
+        if self._by.is_replaced(newest):
+            raise self._taken(newest)
+        if self.lease is not None and newest.owner not in known and not self._by.replaces(newest):
+            raise running(self.place, newest.host)  # it was faster, and now it has a lease
 
     def _claim_next(
         self, claim: Claim, newest: CheckpointCopy | None, packs: Collection[str], *, starts_over: bool
@@ -330,8 +315,8 @@ class CopiedCheckpoints:
         return sum(packing.sizes.values())
 
     def _signed(self, number: int) -> dict[str, Any]:
-        host = socket.gethostname()
-        return {"number": number, "owner": self._owner, "host": host, "made_at_ms": _now_ms()}
+        who = {"owner": self._owner, "host": socket.gethostname(), **self._by._asdict()}
+        return {"number": number, "made_at_ms": _now_ms(), **who}
 
     def _create(self, copy: CheckpointCopy) -> None:
         """Create a checkpoint's object, and make it the last one."""
@@ -377,22 +362,8 @@ class CopiedCheckpoints:
 
     # -- parts -----------------------------------------------------------------------------------------
 
-    def _name(self, number: int) -> str:
-        return f"{self._checkpoints}/{number:020d}.json"
-
-    def _names_in(self, folder: str, after: str = "") -> list[str]:
-        return [found.path for page in self._store.pages(folder, after) for found in page]
-
-    def _checkpoint_names(self, after: str = "") -> list[str]:
-        """The names of checkpoints, without other files in the folder: backups, notes."""
-        start = len(self._checkpoints) + 1
-        return [name for name in self._names_in(self._checkpoints, after) if _NAME.fullmatch(name[start:])]
-
     def _taken(self, newest: CheckpointCopy | None) -> TakenOverError:
         return taken_over(self.place, newest, is_state=self.lease is not None)
-
-    def _has_later(self, number: int) -> bool:
-        return bool(self._checkpoint_names(self._name(number)))
 
 
 def _now_ms() -> int:

@@ -1,39 +1,28 @@
-"""Copies of an application's checkpoints in a run: which applications can have them, and what protects the
-results while a former process may still run.
+"""Copies of an application's checkpoints in a run: which applications can have them, and how a run begins.
 
-Problem: a machine may be considered lost while its process still runs. That process ends when it cannot
-make its next checkpoint, but it may have nothing to save for hours, and then process new messages: results
-that it prepares must not be mistaken for those of its successor.
+A former process that was taken for lost notices its successor (see `continuation_watch`), which waits for
+that before it drops what was prepared after the checkpoint.
 
-Design: a running process looks every `LOOK_S` for a newer checkpoint than its own, and ends if there is one.
-A successor waits twice as long, and then drops whatever was prepared after the checkpoint. Where the copies
-are the state, the process also renews its lease then, and a successor waits until that is over before.
-
-Called by `embedded`, `preparing` and `run_checkpoints`.
+Called by `embedded` and `preparing`, and by executors through `executor_copies`.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from drivetrain.api.sources import is_stored_first
-from drivetrain.errors import ConfigError, DrivetrainError, UserError
-from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
+from drivetrain.errors import ConfigError, UserError
+from drivetrain.runtime.checkpoints import continuation_watch
 from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
-from drivetrain.runtime.checkpoints.state_lease import RENEW_S
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.runtime.state_place import copies_key, copies_place
+from drivetrain.runtime.state_place import copies_key, copies_place, shared_state_dir
 
 if TYPE_CHECKING:
     from drivetrain.api.graphs.graph import Graph
     from drivetrain.config import Config
     from drivetrain.runtime.run_directory import RunDirectory
-
-LOOK_S = RENEW_S
 
 
 def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | None) -> None:
@@ -43,6 +32,7 @@ def require_copyable(graph: Graph, config: Config, copies: CopiedCheckpoints | N
         return
     if copies is None:
         refuse_copies(config)
+        shared_state_dir(config)
     stored = [node.id for node in graph.nodes.values() if is_stored_first(node.operation.stream_source)]
     if stored:
         raise ConfigError(
@@ -95,37 +85,4 @@ def settle_with_store(
 
 def wait_for_predecessor() -> None:
     """Wait until a process that was wrongly considered lost has noticed its successor."""
-    time.sleep(2 * LOOK_S)
-
-
-class ContinuationWatch:
-    """Checks whether another process has continued the application, and reports that error once."""
-
-    def __init__(self, copies: CopiedCheckpoints, report: Callable[[BaseException], None]) -> None:
-        self._copies: Final = copies
-        self._report: Final = report
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="copied-checkpoints", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop checking."""
-        self._ends.set()
-
-    def _look(self) -> None:
-        while self._has_it():
-            if self._ends.wait(LOOK_S):
-                return
-
-    def _has_it(self) -> bool:
-        """Whether this process has the application, as far as the store answers; renews its lease."""
-        try:
-            self._copies.require_newest()
-            if self._copies.lease is not None:
-                self._copies.lease.renew()
-        except TakenOverError as error:
-            self._report(error)
-            return False
-        except (DrivetrainError, PermissionError):
-            return True  # the next checkpoint reports that
-        return True
+    time.sleep(2 * continuation_watch.LOOK_S)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,9 +26,10 @@ import msgspec
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.coordinator import Completed, Emit
 from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Phase, Transaction
-from drivetrain.errors import OutputError, UnavailableError, UserError
+from drivetrain.errors import UnavailableError
 from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
-from drivetrain.runtime.checkpoints.checkpoint_parts import manifest_of, parts_of_checkpoint
+from drivetrain.runtime.checkpoints.checkpoint_copying import CheckpointCopying
+from drivetrain.runtime.checkpoints.continuation_watch import ContinuationWatch, look
 from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointActor,
     CheckpointEvent,
@@ -36,13 +38,9 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     RequestCheckpoint,
     SetParticipants,
 )
-from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
-from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.checkpoints.restoring import mark_damaged
-from drivetrain.spark.run.copying import ContinuationWatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,12 +73,10 @@ class RunCheckpoints:
         self.figures: CheckpointFigures | None = None
         """The figures for users; None before there are any."""
         self._copies: Final = execution.copies
-        self._clock: Final = ClockFile(execution.rundir.home / "clock")
-        self._clock_ms: int | None = None  # when the checkpoint began
+        self._copying: Final = CheckpointCopying(execution.rundir, execution.copies)
         self._taken_over: BaseException | None = None
-        self._watch = (
-            None if execution.copies is None else ContinuationWatch(execution.copies, self._take_error)
-        )
+        copies = execution.copies
+        self._watch = None if copies is None else ContinuationWatch(partial(look, copies), self._take_error)
         self._last: Future[CheckpointMade] | None = None
         self.notices: Final[deque[str]] = deque()
         """Notices for the user, oldest first; the reader removes them."""
@@ -159,36 +155,8 @@ class RunCheckpoints:
 
     def _persist(self, transaction: Transaction) -> None:
         """Persist a transaction; one whose results are to be published is copied first."""
-        if self._copies is not None:
-            if transaction.phase is Phase.PREPARING:
-                self._clock_ms = self._clock.read()
-            elif transaction.phase is Phase.COMMITTING and transaction.record is not None:
-                self._copy(self._copies, transaction.record)
+        self._copying.before(transaction)
         self._files.persist(transaction)
-
-    def _copy(self, copies: CopiedCheckpoints, record: CheckpointRecord) -> None:
-        snapshots = Snapshots(self._files.snapshots)
-        try:
-            with snapshots.held():
-                copies.add(
-                    parts_of_checkpoint(self._rundir, snapshots, record, with_prepared=True),
-                    lambda files: manifest_of(
-                        self._rundir,
-                        record,
-                        self._clock_ms,
-                        files,
-                        lambda id: snapshots.place(id, record.round),
-                    ),
-                )
-        except OutputError:
-            raise
-        except UserError as error:  # such as credentials that have expired: they may be renewed
-            raise OutputError(
-                "the checkpoint cannot be copied, and nothing is published meanwhile",
-                where=error.where,
-                got=f"{error.what}{f': {error.got}' if error.got else ''}",
-                remedy=error.remedy,
-            ) from error
 
     def _take_error(self, error: BaseException) -> None:
         if isinstance(error, TakenOverError):

@@ -278,6 +278,7 @@ class Executors:
             allocation.slots,
             me,
             str(me.path),
+            setup.submission,
         )
 
     def _ask_for_slots(self, request_id: str, place: str | None) -> None:
@@ -288,7 +289,7 @@ class Executors:
             request_id,
             setup.app_id,
             setup.epoch,
-            self._config[keys.EXECUTOR_SLOTS],
+            0 if setup.together_on is not None else self._config[keys.EXECUTOR_SLOTS],
             self._context.me,
             setup.spec.priority,
             self._config[keys.PLACEMENT],

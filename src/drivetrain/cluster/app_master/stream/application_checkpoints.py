@@ -24,11 +24,15 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from drivetrain.actor import ActorRef, AskError, Context, Message
 from drivetrain.cluster.app_master.app_master_messages import RunAction
+from drivetrain.cluster.app_master.stream.application_copies import ApplicationCopies
 from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
@@ -55,8 +59,10 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     SetParticipants,
 )
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
+from drivetrain.runtime.checkpoints.stored_savepoint import uploaded_to
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
+from drivetrain.runtime.objects.locations import is_in_object_store
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.running_config import RunningConfig
 
@@ -78,7 +84,8 @@ class ApplicationCheckpoints:
     """The checkpoints of the planned application; `clock_ms` returns the application's clock.
 
     `me` is the application master as the state directory notes it; another one's decisions are not replaced.
-    `tell(fragment, input, command)` sends a command to a fragment, by one of its inputs.
+    `tell(fragment, input, command)` sends a command to a fragment, by one of its inputs. If `copies` are the
+    application's state, checkpoints are copied before they are decided.
     """
 
     def __init__(
@@ -90,11 +97,13 @@ class ApplicationCheckpoints:
         me: Preparer,
         clock_ms: Callable[[], int | None],
         tell: Callable[[str, str, Command], None],
+        copies: ApplicationCopies | None = None,
     ) -> None:
         self._context: Final = context
         self._tell: Final = tell
         self._clock_ms: Final = clock_ms
         self._rundir: Final = planned.rundir(config)
+        self._config: Final = config
         self._has_sources = [
             f.id
             for f in plan.fragments
@@ -111,13 +120,15 @@ class ApplicationCheckpoints:
 
         def persist(transaction: Transaction) -> None:
             with self._rundir.preparation.while_prepared_by(me):
+                if copies is not None:
+                    copies.before(transaction)
                 files.persist(transaction)
 
         host = CheckpointHost(
             files.transaction,
             persist,
             lambda effect: self._take(effect, owner),
-            lambda figures: owner.tell(CheckpointUpdate(figures=figures)),
+            lambda figures: owner.tell(CheckpointUpdate(figures=_shown(figures, copies))),
             lambda error: owner.tell(CheckpointUpdate(failed=str(error))),
         )
         fragments = [f.id for f in plan.fragments]
@@ -201,9 +212,14 @@ class ApplicationCheckpoints:
                 raise _no_checkpoint(message.timeout_ms, made.reason)
             return made.record
 
-        writing = self._context.blocking(
-            write_savepoint, self._rundir, Path(message.place), make, self._clock_ms
-        )
+        def write() -> None:
+            where: AbstractContextManager[Path] = nullcontext(Path(message.place))
+            if is_in_object_store(message.place):
+                where = uploaded_to(message.place, self._config)
+            with where as directory:
+                write_savepoint(self._rundir, directory, make, self._clock_ms)
+
+        writing = self._context.blocking(write)
         self._context.pipe_to_self(
             writing,
             lambda _: RunAction(lambda: asker.tell(SavepointMade())),
@@ -213,6 +229,10 @@ class ApplicationCheckpoints:
     def _take(self, effect: Emit | Completed, me: ActorRef) -> None:
         if isinstance(effect, Emit):
             me.tell(CheckpointUpdate(command=effect.command))
+
+
+def _shown(figures: CheckpointFigures, copies: ApplicationCopies | None) -> CheckpointFigures:
+    return msgspec.structs.replace(figures, copied_to=None if copies is None else copies.place)
 
 
 def _no_checkpoint(timeout_ms: int, why: str) -> UnavailableError:

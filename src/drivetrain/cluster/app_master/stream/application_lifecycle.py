@@ -161,6 +161,7 @@ class ApplicationLifecycle:
                 if prepared.finished:
                     owner.end(ApplicationState.SUCCEEDED)
                 else:
+                    self._checkpoints.prepared(running.planned)
                     self.open()
             case Concluded():
                 running.perform(running.job.concluded())

@@ -8,7 +8,7 @@ Design: one object exists as long as the application master, and knows whether c
 
 Invariants:
 
-1. There are no checkpoints before all fragments run.
+1. There are no checkpoints before all fragments run, nor without copies where these are the state.
 2. Executors are informed once when an attempt has moved away from them.
 
 Called by `stream_app_master`, and by `running_job` when fragments run or move.
@@ -16,16 +16,18 @@ Called by `stream_app_master`, and by `running_job` when fragments run or move.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from drivetrain.actor import ActorRef, Context, Message
-from drivetrain.cluster.app_master.app_master_messages import Setup
+from drivetrain.cluster.app_master.app_master_messages import RunAction, Setup
 from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
     CheckpointUpdate,
 )
+from drivetrain.cluster.app_master.stream.application_copies import ApplicationCopies, copies_of
 from drivetrain.cluster.app_master.stream.planned_application import PlannedApplication
 from drivetrain.cluster.messages.checkpoints import (
     CheckpointAnswered,
@@ -38,8 +40,10 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Command
+from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.preparation import Preparer
+from drivetrain.runtime.state_place import is_remote
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class CheckpointPort:
 
     `relay` sends a message to the executor of a fragment, `tell_others` to all executors but one, `note`
     records errors, `changed` is called when the figures change, `clock_ms` returns the application's clock,
-    `is_over` whether it is too late for savepoints.
+    `is_over` whether it is too late for savepoints; `fail` ends the application.
     """
 
     relay: Callable[[str, Message], None]
@@ -57,6 +61,7 @@ class CheckpointPort:
     changed: Callable[[], None]
     clock_ms: Callable[[], int | None]
     is_over: Callable[[], bool]
+    fail: Callable[[Exception], None]
 
 
 class CheckpointTraffic:
@@ -66,13 +71,36 @@ class CheckpointTraffic:
         self._context: Final = context
         self._epoch: Final = setup.epoch
         self._me: Final = Preparer(setup.app_id, setup.epoch, str(context.me.path))
+        self._submission: Final = setup.submission
         self._config: Final = config
         self._port: Final = port
         self._made: ApplicationCheckpoints | None = None
+        self._copies: ApplicationCopies | None = None
         self._participants: Mapping[str, bool] | None = None
         self._attempts: dict[str, int] = {}  # the newest attempt of each fragment announced to others
 
     # ---- events
+
+    def prepared(self, planned: PlannedApplication) -> None:
+        """An executor has prepared the application, and claimed its state if that is in an object store."""
+        system, me = self._context.system, self._context.me
+
+        def taken_over(error: BaseException) -> None:
+            if isinstance(error, Exception):
+                system.tell_threadsafe(me, RunAction(functools.partial(self._port.fail, error)))
+
+        if self._copies is not None:
+            return
+        try:
+            rundir = planned.rundir(self._config)
+            self._copies = copies_of(rundir, self._config, self._me, self._submission, taken_over)
+        except DrivetrainError as error:  # such as a secret that is not on this machine
+            self._port.fail(error)
+
+    async def close(self, *, has_ended: bool) -> None:
+        """Release the state; no process of the application is left if it `has_ended`."""
+        if self._copies is not None:
+            await self._context.blocking(functools.partial(self._copies.close, has_ended=has_ended))
 
     def runs(
         self, fragment: str, attempt: int, planned: PlannedApplication | None, *, do_all_run: bool
@@ -81,7 +109,7 @@ class CheckpointTraffic:
         if self._made is not None:
             if attempt > 1:
                 self._made.failed(fragment, "it has started again")
-        elif do_all_run and planned is not None and planned.plan is not None:
+        elif do_all_run and planned is not None and planned.plan is not None and self._can_copy:
             self._made = ApplicationCheckpoints(
                 self._context,
                 planned,
@@ -90,9 +118,15 @@ class CheckpointTraffic:
                 self._me,
                 self._port.clock_ms,
                 self._tell_command,
+                self._copies,
             )
             if self._participants is not None:
                 self._made.changed(self._participants)
+
+    @property
+    def _can_copy(self) -> bool:
+        """Whether checkpoints are copied if they must be; else nothing may be decided."""
+        return self._copies is not None or not is_remote(self._config)
 
     def changed(self, participants: Mapping[str, bool]) -> None:
         """These fragments take part from now on; the values are whether each has a source."""
@@ -158,4 +192,6 @@ class CheckpointTraffic:
 
     def is_all_published(self, then: Callable[[], None]) -> bool:
         """Whether all output of finished fragments is published; if not, calls `then` once it may be."""
-        return self._made is None or self._made.is_all_published(then)
+        if self._made is None:
+            return self._can_copy
+        return self._made.is_all_published(then)

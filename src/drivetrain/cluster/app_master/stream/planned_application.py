@@ -23,7 +23,7 @@ from drivetrain.core.plan.counts import CountRule, derive
 from drivetrain.core.plan.plan import Plan
 from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.runtime.state_place import shared_state_dir
+from drivetrain.runtime.state_place import state_home
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PlannedApplication:
     def rundir(self, config: Config) -> RunDirectory:
         """The state directory of the application."""
         writers = Writers(config[run_keys.WRITERS])
-        return RunDirectory(shared_state_dir(config), self.name, self.settings, writers)
+        return RunDirectory(state_home(config), self.name, self.settings, writers)
 
 
 def counts_of(

@@ -91,7 +91,7 @@ class RunningJob:
         policy, job_policy = policies(owner.config)
         saved = decoded(owner.registered)
         self._owner: Final = owner
-        self._planned: Final = planned
+        self.planned: Final = planned
         self._checkpoints: Final = checkpoints
         self._go_back: Final = go_back
         self._finished: Final = finished
@@ -121,7 +121,7 @@ class RunningJob:
         for execution in before:
             self.progress.close(execution.fragment, execution.attempt)
         self.perform(effects)
-        if had_finished and self._checkpoints.may_have_unpublished(self._planned):
+        if had_finished and self._checkpoints.may_have_unpublished(self.planned):
             self._fail_finished(error, retryable=True)
 
     def take_report(self, report: ExecutorReport) -> None:
@@ -154,7 +154,7 @@ class RunningJob:
         )
         if known and message.outcome is FragmentOutcome.RUNNING:
             do_all_run = all(e.state in _RUN for e in self.job.executions)
-            self._checkpoints.runs(message.fragment, message.attempt, self._planned, do_all_run=do_all_run)
+            self._checkpoints.runs(message.fragment, message.attempt, self.planned, do_all_run=do_all_run)
         if known and execution.is_terminal:
             self.progress.close(message.fragment, message.attempt)
         self.perform(effects)

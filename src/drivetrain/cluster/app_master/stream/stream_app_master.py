@@ -59,12 +59,13 @@ from drivetrain.cluster.messages.executing import (
 from drivetrain.cluster.messages.flow import RelayedFlowMessage
 from drivetrain.cluster.messages.following import ErrorView, GetThreads, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
+from drivetrain.cluster.one_worker import not_kept_elsewhere
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.history import History, HistoryKeeper
 from drivetrain.core.job.job import Job
 from drivetrain.core.job.job_status import moment_of
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.clock_actor import ClockReply, WaitForClock
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
@@ -72,14 +73,8 @@ from drivetrain.runtime.preparation import Preparer
 LoadPlan = Callable[[], PlannedApplication]
 
 
-_ABOUT_CHANGES: Final = (
-    ChangeGraph,
-    ScaleFragment,
-    GiveUpChange,
-    GetChange,
-    GetVersions,
-    ChangeConfiguration,
-)
+_CHANGES: Final = (ChangeGraph, ScaleFragment, ChangeConfiguration)
+_ABOUT_CHANGES: Final = (*_CHANGES, GiveUpChange, GetChange, GetVersions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +112,17 @@ class StreamAppMaster(ApplicationMaster):
             self.changed,
             self.clock,
             lambda: self.end_state is not None,
+            self.fail,
         )
         self._checkpoints = CheckpointTraffic(self.context, self.setup, self.config, port)
         self._restore_request = RestoreRequest(
             self.setup, lambda: self.link.leader, self.ask, lambda ms: self.wake(GO_BACK, 0, ms)
         )
         super().pre_start()
+
+    async def post_stop(self) -> None:
+        """Release the state, if it is in an object store."""
+        await self._checkpoints.close(has_ended=self.pool.is_empty)
 
     @property
     def job(self) -> Job | None:
@@ -159,7 +159,7 @@ class StreamAppMaster(ApplicationMaster):
         configuration = ApplicationConfiguration(self, stored)
         self._loaded = _Loaded(running, duties, changes, configuration, subscriptions)
         for _ in range(self.config[keys.EXECUTORS]):
-            self.want_executor()
+            self.want_executor(self.setup.together_on)
 
     def bring_code(self) -> Bring:
         """The function that fetches the archive of another version."""
@@ -220,10 +220,13 @@ class StreamAppMaster(ApplicationMaster):
 
     def _received_of_parts(self, message: Message) -> None:
         """Handle messages about changes and about checkpoints."""
+        if self.setup.together_on is not None and isinstance(message, _CHANGES):
+            self._answer(not_kept_elsewhere())
+            return
         if self._loaded is not None and self._loaded.received(message):
             return
         if isinstance(message, _ABOUT_CHANGES):
-            self._has_not_begun()
+            self._answer(UnavailableError("the application has not begun", remedy="try again"))
         elif not self._checkpoints.received(message):
             self.context.unhandled(message)
 
@@ -245,9 +248,8 @@ class StreamAppMaster(ApplicationMaster):
             if self.has_prepared() and self.end_state is None:
                 self._loaded.changes.begin()
 
-    def _has_not_begun(self) -> None:
+    def _answer(self, error: DrivetrainError) -> None:
         if self.context.sender is not None:
-            error = UnavailableError("the application has not begun", remedy="try again")
             self.context.reply(Failure(error.code, error.what, self.setup.app_id, error.remedy))
 
     def _wait_clock(self) -> None:

@@ -46,6 +46,7 @@ from drivetrain.cluster.messages.launching import (
 )
 from drivetrain.cluster.messages.registration import RegisterAppMaster
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
+from drivetrain.cluster.one_worker import WHY, slots_of
 from drivetrain.core.cluster.application_record import ApplicationRecord, ApplicationState, RefusedError
 from drivetrain.core.cluster.applications import ApplicationRegistry
 from drivetrain.core.cluster.slots import request_of
@@ -71,6 +72,7 @@ class AppMasterState:
     due_ms: int | None = None  # when it counts as dead unless it has registered
     start_at_ms: int | None = None  # when to request slots for the next epoch
     waits_for: str | None = None
+    last_worker: str | None = None  # where the one before ran, and may have left a state
 
 
 class AppMasters:
@@ -119,9 +121,10 @@ class AppMasters:
         """The current knowledge of an application's master."""
         return self._runs.get(app_id) or AppMasterState()
 
-    def start(self, app_id: str, delay_ms: int = 0) -> None:
-        """Start the application master of the next epoch, after a delay."""
-        self._runs[app_id] = AppMasterState(start_at_ms=self._leadership.now_ms() + delay_ms)
+    def start(self, app_id: str, delay_ms: int = 0, last_worker: str | None = None) -> None:
+        """Start the next epoch's application master, after a delay; the one before ran on `last_worker`."""
+        start_at_ms = self._leadership.now_ms() + delay_ms
+        self._runs[app_id] = AppMasterState(start_at_ms=start_at_ms, last_worker=last_worker)
 
     def accept(self, message: RegisterAppMaster) -> ApplicationRecord:
         """Register an application master; returns the application's record. Raises `RefusedError`."""
@@ -166,16 +169,20 @@ class AppMasters:
 
     # ---- starting application masters
 
-    def _ask_for_slots(self, record: ApplicationRecord) -> None:
+    def _ask_for_slots(self, record: ApplicationRecord, last_worker: str | None) -> None:
         spec = application_records.spec_of(record)
+        together = slots_of(spec)
+        returns = together > 0 and last_worker is not None
         self._scheduler.tell(
             RequestSlots(
                 f"{record.app_id}.{record.epoch + 1}",
                 record.app_id,
                 record.epoch + 1,
-                self._settings.app_master_slots,
+                self._settings.app_master_slots + together,
                 self._context.me,
                 spec.priority,
+                "locality" if returns else "spread",
+                (last_worker,) if returns and last_worker is not None else (),
                 timeout_ms=_WAIT_FOR_SLOTS_MS,
             )
         )
@@ -204,6 +211,7 @@ class AppMasters:
             application_records.spec_of(record),
             message.slots,
             self._context.parent,
+            submission=record.submission_id,
         )
 
         def tell() -> None:
@@ -220,7 +228,9 @@ class AppMasters:
         app_id = message.request_id.rpartition(".")[0]
         run = self._runs.get(app_id)
         if run is not None:
-            run.waits_for = f"waits for slots for its application master: {message.why}"
+            spec = application_records.spec_of(self._registry.records[app_id])
+            why = f"{message.why} ({WHY})" if slots_of(spec) else message.why
+            run.waits_for = f"waits for slots for its application master: {why}"
             run.start_at_ms = self._leadership.now_ms() + _FIRST_RETRY_MS
 
     def launch_answered(self, message: Launched | LaunchFailed | ProcessExited) -> None:
@@ -254,7 +264,7 @@ class AppMasters:
         if not after.state.is_over:
             failures = len(after.deaths_ms)
             delay_ms = 0 if was_moved or failures < 2 else min(_FIRST_RETRY_MS * 2**failures, _LAST_RETRY_MS)
-            self._runs[app_id] = AppMasterState(start_at_ms=self._leadership.now_ms() + delay_ms)
+            self.start(app_id, delay_ms, record.worker)
 
     # ---- workers
 
@@ -338,7 +348,7 @@ class AppMasters:
             if run.start_at_ms is not None and now_ms >= run.start_at_ms:
                 # Repeated without an answer: requests with the same id count once.
                 run.start_at_ms = now_ms + _WAIT_FOR_SLOTS_MS // 2
-                self._ask_for_slots(record)
+                self._ask_for_slots(record, run.last_worker)
             if run.launch is not None and now_ms >= run.launch_at_ms + _RESEND_MS:
                 run.launch_at_ms = now_ms
                 worker = self._workers.get(record.worker_id or "")

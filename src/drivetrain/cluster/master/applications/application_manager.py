@@ -61,6 +61,7 @@ from drivetrain.cluster.messages.registration import (
     ReportAccepted,
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
+from drivetrain.cluster.one_worker import slots_of
 from drivetrain.core.cluster.application_record import ApplicationRecord, RefusedError
 from drivetrain.core.cluster.applications import ApplicationRegistry, number_of
 from drivetrain.core.cluster.record_limits import cut
@@ -258,6 +259,12 @@ class AppManager(LeaderActor):
                 reason="cannot-replay",
                 remedy="restart it, or submit it again with --fresh",
             )
+        if replay_from_ms is not None and slots_of(application_records.spec_of(before)):
+            raise RefusedError(
+                f"{before.app_id} has its state in an object store, where a replay cannot begin in a cluster",
+                reason="cannot-replay",
+                remedy="end it, begin the replay with `drivetrain run` on one machine, and restart it here",
+            )
         spec = application_records.spec_replayed(before, replay_from_ms)
         record = self._registry.restart(before.app_id, spec=spec)
         self._queue.keep(record)
@@ -266,7 +273,7 @@ class AppManager(LeaderActor):
             self._masters.end(
                 record, before.epoch, before.launch_id, before.worker_id, "it is being restarted"
             )
-        self._masters.start(record.app_id)
+        self._masters.start(record.app_id, last_worker=before.worker)
 
     # ---- application masters
 

@@ -1,0 +1,240 @@
+"""A cluster that runs an application whose state is in an object store, on workers with a disk each.
+
+The application master and its executors share a worker. Its machine may be lost with its disk, or be cut off
+while the leader starts the next application master elsewhere. The store is in memory; what claims, copies and
+fetches is real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+from app_master_world import SETTINGS
+from attempt_checks import AttemptChecks
+from attempt_world import AttemptWorld, made_world
+from shell_disk import Killed, StandInSink, Target
+
+from drivetrain.cluster.app_master.app_master_messages import Setup
+from drivetrain.cluster.app_master.stream import application_copies
+from drivetrain.cluster.executor import executor_copies
+from drivetrain.cluster.messages.launching import Launch
+from drivetrain.config import Config
+from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Transaction
+from drivetrain.crash_points import CrashPoint
+from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.checkpoints import copied_checkpoints
+from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError, decoded
+from drivetrain.runtime.preparation import Preparation, Preparer
+from drivetrain.simulator import Node, Simulation
+from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.spark.connector.sink import SinkContext
+from model_store import ModelStore
+
+PLACE = "s3://states"
+LOOK_S = 1.0
+
+
+class MovedWorld(AttemptWorld):
+    """The application with its store; `home` is the worker on which its current application master runs."""
+
+    def __init__(self, simulation: Simulation, place: Path, deaths: Sequence[CrashPoint] | None) -> None:
+        settings = {"state.dir": PLACE, "checkpoint.mode": "on"}
+        super().__init__(simulation, place, deaths, settings)
+        self.is_one_machine = False
+        self.are_made = True
+        self.harms_left = self.changer.changes_left = self.scaler.left = self.reader.left = 0
+        # The versions of a finished application may be on a machine that is lost.
+        self.changer.check_end = lambda: None  # type: ignore[method-assign]
+        self.homes: dict[int, Node] = {}
+        """By epoch, the worker."""
+        self.store = ModelStore(before=self.at_request, after=self.after_request)
+        self.copied: list[CheckpointRecord] = []
+        """What the store has ever had."""
+        self.moves = self.lost = 0
+        """How often another worker continued, and how often a disk was lost."""
+        self.until_s = simulation.loop.time() + self.random.choice((10.0, 30.0, 60.0))
+        self.prefers: Node | None = None
+        """The worker of the next application master; None: any."""
+        self.decided: list[tuple[int, CheckpointRecord | None]] = []
+        """The transactions that were decided, each with the epoch of the process."""
+        self.checks = MovedChecks(self.epoch_of)
+
+    def is_held_up(self, draw: Random) -> bool:
+        """Sources give less until something may have happened."""
+        return self.simulation.loop.time() < self.until_s and draw.random() < 0.85
+
+    # -- places ------------------------------------------------------------------------------------------
+
+    def state(self) -> Path | None:
+        """The directory of the process that asks, or where the current application master runs."""
+        life = CURRENT_LIFE.get()
+        epoch = max(self.homes) if life is None or life.name not in self.lives else self.epoch_of(life)
+        return next((self.place / self.homes[epoch].name).glob("*/shells-*"), None)
+
+    def placed(self, setup: Setup) -> Setup:
+        home = self._chosen()
+        self.moves += bool(self.homes) and self.homes[max(self.homes)] is not home
+        self.homes[setup.epoch] = home
+        return dataclasses.replace(
+            setup, config=self._config_on(home), together_on=home.name, submission="one of this cluster"
+        )
+
+    def _chosen(self) -> Node:
+        if self.prefers is not None:
+            return self.prefers
+        alive = [worker for worker in self.workers if worker.is_alive] or self.workers
+        if self.homes and self.homes[max(self.homes)] in alive and self.random.random() < 0.5:
+            return self.homes[max(self.homes)]
+        return self.random.choice(alive)
+
+    def config_of(self, launch: Launch) -> Config:
+        return self._config_on(self.homes[launch.epoch])
+
+    def _config_on(self, home: Node) -> Config:
+        own = {"state.work-dir": str(self.place / home.name)}
+        return Config.load(None, None, SETTINGS | self.settings | own)
+
+    def sink(self, context: SinkContext) -> StandInSink:
+        return ClaimingSink(context, self.target)
+
+    def reap(self) -> None:
+        super().reap()
+        home = self.homes.get(self.epoch)
+        if home is not None and not home.is_alive:
+            self.kill_app_master()
+
+    def lose(self, worker: Node) -> None:
+        """A machine ends with all its processes, and its disk is lost."""
+        worker.crash()
+        for epoch, home in self.homes.items():
+            node = self.simulation.node(f"am{epoch}")
+            if home is worker and node.is_alive:
+                node.crash()
+        self.reap()
+        shutil.rmtree(self.place / worker.name, ignore_errors=True)
+        self.lost += 1
+
+    # -- the store ---------------------------------------------------------------------------------------
+
+    def at_request(self, _what: str, _path: str) -> None:
+        """Called before and after a request: the process may end here."""
+        life = CURRENT_LIFE.get()
+        if life is None:
+            return
+        if not life.is_alive:
+            raise Killed
+        self.may_die(life, self.risk * 5)
+
+    def after_request(self, what: str, path: str) -> None:
+        if what == "create" and "/checkpoints/" in path:
+            copy = decoded(self.store.objects[path], path)
+            if copy.manifest is not None:
+                self.copied.append(copy.manifest.record)
+        self.at_request(what, path)
+
+    def claimed_epoch(self) -> int:
+        """The epoch that has the newest checkpoint; 0: nobody has claimed any."""
+        names = [name for name in self.store.objects if "/checkpoints/" in name]
+        return decoded(self.store.objects[max(names)], "").epoch if names else 0
+
+    # -- what must hold ----------------------------------------------------------------------------------
+
+    def persisted(self, transaction: Transaction) -> None:
+        """A transaction commits only if the store has had its checkpoint."""
+        life = CURRENT_LIFE.get()
+        if transaction.phase is Phase.COMMITTING and life is not None:
+            self.decided.append((self.epoch_of(life), transaction.record))
+        if transaction.phase is not Phase.PREPARING and transaction.record not in (None, *self.copied):
+            self.records.violations.append(f"{transaction.record} is decided, and was never in the store")
+        self.is_preparing = transaction.phase is Phase.PREPARING
+
+    def hear_clock(self, clock_ms: int | None) -> None:
+        """The clock never goes back, although the state may go back to a checkpoint."""
+        if clock_ms is not None:
+            assert clock_ms >= self.told_ms, f"the clock goes back from {self.told_ms} to {clock_ms}"
+            self.told_ms = clock_ms
+
+
+class MovedChecks(AttemptChecks):
+    """Each worker has a directory of its own, with preparers of its own."""
+
+    def prepared(self, preparation: Preparation, preparer: Preparer) -> None:
+        self.prepared_epoch = max(self.prepared_epoch, preparer.epoch)
+
+    def changes(self, life: Life, path: str) -> None:
+        if ".fetched/" not in path:
+            super().changes(life, path)
+
+    def persists(self, _transaction: Transaction) -> None:
+        """Does nothing: an application master that is cut off may begin transactions in its own directory."""
+
+
+class ClaimingSink(StandInSink):
+    """A sink whose prepared batches wait in a folder of the claim, as those of file sinks in a store do."""
+
+    def __init__(self, context: SinkContext, target: Target) -> None:
+        super().__init__(context.sink_id, target)
+        self._all = self.waiting
+        self._note = Path(context.state_dir) / "claim"
+        self._settle(context.claim)
+
+    def _settle(self, claim: str) -> None:
+        self.waiting = self._all / (claim or "none")
+        self.waiting.mkdir(exist_ok=True)
+
+    def claimed(self, claim: str) -> None:
+        self._settle(claim)
+        self._note.parent.mkdir(parents=True, exist_ok=True)
+        if not self._note.exists() or self._note.read_text() != claim:
+            self._note.write_text(claim)
+
+    def succeed(self, claim: str, last: int | None, *, is_copied: bool) -> None:
+        """Take over what counts of the process whose note came with the checkpoint."""
+        former = self._all / self._note.read_text() if self._note.exists() else None
+        self._settle(claim)
+        shown = self.target.shown().get(self.id, (-1, []))[0]
+        if last is not None and former is not None and former != self.waiting:
+            for path in former.iterdir():
+                if path.name.isdigit() and shown < int(path.name) <= last:
+                    aside = self.waiting / "aside.tmp"
+                    aside.write_text(path.read_text())
+                    aside.replace(self.waiting / path.name)
+        self.claimed(claim)
+
+
+class SteppedWatch:
+    """Looks, as `ContinuationWatch` does in a thread, in a task of the process."""
+
+    def __init__(self, look: Callable[[], None], report: Callable[[BaseException], None]) -> None:
+        self._look, self._report, self._is_over = look, report, False
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def close(self) -> None:
+        self._is_over = True
+
+    async def _watch(self) -> None:
+        while not self._is_over:
+            try:
+                self._look()
+            except TakenOverError as error:
+                self._report(error)
+                return
+            except DrivetrainError:
+                pass  # the next one
+            await asyncio.sleep(LOOK_S)
+
+
+@contextlib.contextmanager
+def moved_world(simulation: Simulation, deaths: Sequence[CrashPoint] | None = None) -> Iterator[MovedWorld]:
+    """A world whose processes have its clock, its disks, its store and its engine."""
+    with made_world(lambda place: MovedWorld(simulation, place, deaths)) as (world, patched):
+        patched.setattr(copied_checkpoints, "open_place", lambda *_, **__: (world.store, "states"))
+        for module in (application_copies, executor_copies):
+            patched.setattr(module, "ContinuationWatch", SteppedWatch)
+        yield world

@@ -1,0 +1,129 @@
+"""An application of a cluster whose state is in an object store: its workers are lost, cut off and killed."""
+
+from __future__ import annotations
+
+import pytest
+from moved_world import MovedWorld, moved_world
+from test_attempts_under_faults import begin, end, freeze
+
+from drivetrain.crash_points import CrashPoint
+from drivetrain.simulator import NetworkFaults, Simulation, simulate
+from nightly_run import deaths
+
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
+
+
+async def torment(world: MovedWorld, what: int) -> None:
+    """Do something bad to one of them."""
+    random, living, simulation = world.random, world.living(), world.simulation
+    worker = random.choice(world.workers)
+    if world.is_over():
+        return
+    match what:
+        case 0 if living:
+            world.kill(random.choice(living))
+        case 1 if living:
+            await freeze(world, world.executors[random.choice(living)])
+        case 2 | 3 if worker.is_alive:
+            world.lose(worker)
+            await simulation.sleep(random.uniform(0.2, 3.0))
+            await worker.start(world._worker)
+        case 4:
+            simulation.network.set_faults(NetworkFaults.harsh())
+        case 5:
+            world.kill_app_master()
+        case 6 | 7:
+            await cut_off(world)
+        case _ if world.app_master.is_alive:
+            await freeze(world, world.app_master)
+
+
+async def cut_off(world: MovedWorld) -> None:
+    """The leader takes the application master for lost, whose machine reaches the store and its executors."""
+    world.zombies += 1
+    former = world.app_master
+    await world.start_app_master()
+    await world.simulation.sleep(world.random.uniform(2.0, 15.0))
+    if former.is_alive and not world.is_over() and former is not world.app_master:
+        former.crash()
+
+
+async def scenario(simulation: Simulation, points: list[CrashPoint] | None = None) -> MovedWorld:
+    with moved_world(simulation, points) as world:
+        random = simulation.random
+        await begin(world)
+        torments = []
+        for _ in range(random.choice([3, 6, 12]) * (points is None)):
+            copied, steps = len(world.copied), random.randrange(1, 50)
+            # Mostly something is lost after there was something to lose.
+            for step in range(50):
+                await simulation.sleep(0.1)
+                world.check()
+                if step >= steps and (len(world.copied) > copied or random.random() < 0.1):
+                    break
+            torments.append(simulation.loop.create_task(torment(world, random.randrange(10))))
+        for task in torments:
+            await task
+        world.kills_left = 0
+        simulation.network.heal()
+        simulation.network.set_faults(NetworkFaults())
+        await end(world)
+        return world
+
+
+@simulate(seeds=3, at_most=2000)
+async def test_every_message_is_shown_once_whatever_happens_to_the_workers(simulation: Simulation) -> None:
+    await scenario(simulation)
+
+
+POINTS = [
+    CrashPoint.COPY_UPLOADED,
+    CrashPoint.COPY_NAMED,
+    CrashPoint.AFTER_RECORD,
+    CrashPoint.AFTER_PUBLICATION,
+]
+
+
+@pytest.mark.parametrize("points", deaths(POINTS, 2, 3), ids="+".join)
+@simulate(seeds=1, at_most=100)
+async def test_another_worker_continues_though_processes_die_between_two_effects(
+    simulation: Simulation, points: list[CrashPoint]
+) -> None:
+    world = await scenario(simulation, points)
+    assert world.kills == len(points), "processes were to die there"
+
+
+@simulate(seeds=1, at_most=200)
+async def test_an_application_master_that_is_cut_off_can_show_nothing_more(simulation: Simulation) -> None:
+    with moved_world(simulation, []) as world:
+        await begin(world)
+        await simulation.wait_until(lambda: bool(world.copied), "a checkpoint", poll_s=0.01)
+        former, frozen = world.app_master, [world.executors[id] for id in world.living()]
+        for node in (former, *frozen):
+            node.freeze()
+        world.prefers = next(worker for worker in world.workers if worker is not world.homes[1])
+        await world.start_app_master()
+        await simulation.wait_until(lambda: world.claimed_epoch() == 2, "its successor's claim", poll_s=0.1)
+        decided = len(world.decided)
+        for node in (former, *frozen):
+            node.thaw()
+        await end(world)
+        assert {epoch for epoch, _ in world.decided[decided:]} == {2}
+        assert world.claimed_epoch() == 2
+
+
+@simulate(seeds=1, at_most=200)
+async def test_an_executor_of_a_former_epoch_that_wakes_late_claims_nothing(simulation: Simulation) -> None:
+    with moved_world(simulation, []) as world:
+        await begin(world)
+        await simulation.wait_until(lambda: bool(world.living()), "an executor", poll_s=0.001)
+        late = [world.executors[id] for id in world.living()]
+        for node in late:
+            node.freeze()
+        world.prefers = next(worker for worker in world.workers if worker is not world.homes[1])
+        await world.start_app_master()
+        await simulation.wait_until(lambda: world.claimed_epoch() == 2, "its successor's claim", poll_s=0.1)
+        for node in late:
+            node.thaw()
+        await end(world)
+        assert world.claimed_epoch() == 2
