@@ -28,6 +28,7 @@ JOBS = (
     "python_split",
     "sol",
     "trickle",
+    "remote_state",
     "hop",
     "hop_latency",
     "blocking",

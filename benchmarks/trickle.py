@@ -14,6 +14,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ from benchmarks import data, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, WrongResultError, main
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from drivetrain.config import Config
     from drivetrain.core.job.run_progress import ProgressEvent
 
 PERIOD_S = 0.5
@@ -131,7 +135,8 @@ def application(lines: Path, counter: Counter) -> Any:
     return app
 
 
-def run_drivetrain(scale: Scale, work: Path) -> dict[str, float]:
+def run_drivetrain(scale: Scale, work: Path, config: Config | None = None) -> dict[str, float]:
+    """The job with a configuration; None: the defaults, and the state on this disk."""
     from drivetrain import run
 
     _, start_s = peers.start_drivetrain(work)
@@ -139,15 +144,25 @@ def run_drivetrain(scale: Scale, work: Path) -> dict[str, float]:
     counter = Counter(feeder)
     watching = Watching(counter)
     feeder.start()
-    run(application(work / "lines", counter), peers.config(work), watching)
+    run(application(work / "lines", counter), config or peers.config(work), watching)
     return counter.figures(watching.batches_ms, start_s)
 
 
-def run_pyspark(name: str, scale: Scale, work: Path) -> dict[str, float]:
+def run_pyspark(
+    name: str,
+    scale: Scale,
+    work: Path,
+    checkpoint: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    at_end: Callable[[SparkSession], None] = lambda _session: None,
+) -> dict[str, float]:
+    """The job with a checkpoint at a place (None: on this disk) and more settings; `at_end` gets the
+    session."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-    spark, start_s = peers.start_pyspark(name, **{"spark.sql.streaming.numRecentProgressUpdates": "1000"})
+    more = {"spark.sql.streaming.numRecentProgressUpdates": "1000", **(conf or {})}
+    spark, start_s = peers.start_pyspark(name, **more)
     feeder = Feeder(work / "lines", files(scale))
     counter = Counter(feeder)
 
@@ -160,7 +175,7 @@ def run_pyspark(name: str, scale: Scale, work: Path) -> dict[str, float]:
         words.groupBy("word")
         .count()
         .writeStream.outputMode("update")
-        .option("checkpointLocation", str(work / "checkpoint"))
+        .option("checkpointLocation", checkpoint or str(work / "checkpoint"))
         .foreachBatch(take)
         .start()
     )
@@ -170,6 +185,7 @@ def run_pyspark(name: str, scale: Scale, work: Path) -> dict[str, float]:
     query.processAllAvailable()
     batches_ms = [float(p.durationMs["triggerExecution"]) for p in query.recentProgress if p.numInputRows]
     query.stop()
+    at_end(spark)
     return counter.figures(batches_ms, start_s)
 
 
