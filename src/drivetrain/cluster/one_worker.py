@@ -40,12 +40,20 @@ def slots_together(config: Config) -> int:
 
 def slots_of(spec: ApplicationSpec) -> int:
     """The same for an application as it was submitted; 0 if its configuration is faulty."""
-    if spec.app_master is not None:
-        return 0
+    return 0 if spec.app_master is not None else slots_together(_submitted(spec))
+
+
+def policy_of(spec: ApplicationSpec) -> str:
+    """The placement policy for an application as it was submitted."""
+    return _submitted(spec)[keys.PLACEMENT]
+
+
+def _submitted(spec: ApplicationSpec) -> Config:
+    """The configuration of an application; the defaults if it is faulty, which its processes report."""
     try:
-        return slots_together(Config.load(None, {}, spec.config))
+        return Config.load(None, {}, spec.config)
     except DrivetrainError:
-        return 0
+        return Config()
 
 
 def require_held(config: Config, held: int) -> None:

@@ -12,7 +12,8 @@ made = app.read(
     name="made",
 )
 made.sink(sinks.parquet(f"{bucket}/each"), name="each")
-made.sink(sinks.sqlite(app.setting("database"), "each_row"), name="rows")
+if app.setting("database"):
+    made.sink(sinks.sqlite(app.setting("database"), "each_row"), name="rows")
 halves = made.cut().filter("id % 2 = 0")
 halves.sink(sinks.parquet(f"{bucket}/even"), name="even")
 counts = halves.group_by("key").aggregate(step="count", n=agg.count())

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from drivetrain.cluster.messages.applications import ApplicationSpec
-from drivetrain.cluster.one_worker import require_held, slots_of, slots_together
+from drivetrain.cluster.one_worker import policy_of, require_held, slots_of, slots_together
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError
 
@@ -29,6 +29,11 @@ def test_all_executors_of_an_application_with_a_remote_state_share_a_worker(
     spec: ApplicationSpec, slots: int
 ) -> None:
     assert slots_of(spec) == slots
+
+
+def test_it_is_placed_as_its_configuration_says() -> None:
+    assert policy_of(SPEC) == "spread"
+    assert policy_of(msgspec.structs.replace(SPEC, config=REMOTE | {"app.placement": "pack"})) == "pack"
 
 
 def test_a_worker_whose_configuration_differs_is_found_out() -> None:

@@ -48,6 +48,7 @@ def test_the_values_fit_the_schema_and_every_value_is_described() -> None:
         (("ports", "master"), 0),
         (("logFormat",), "xml"),
         (("state", "size"), "big"),
+        (("state", "place"), "/shared"),
         (("workers", "drainTimeout"), 3),
     ],
 )
@@ -128,7 +129,13 @@ def test_the_pod_waits_longer_than_the_worker_drains() -> None:
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed: the chart is not rendered")
 @pytest.mark.parametrize(
-    "sets", [(), ("console.ingress.enabled=true", "console.ingress.host=x.org"), ("console.enabled=false",)]
+    "sets",
+    [
+        (),
+        ("console.ingress.enabled=true", "console.ingress.host=x.org"),
+        ("console.enabled=false",),
+        ("state.place=s3://states/x",),
+    ],
 )
 def test_helm_renders_objects(sets: tuple[str, ...]) -> None:
     given = [argument for each in sets for argument in ("--set", each)]
@@ -142,6 +149,7 @@ def test_helm_renders_objects(sets: tuple[str, ...]) -> None:
     kinds = {document["kind"] for document in yaml.safe_load_all(rendered) if document}
     assert {"ConfigMap", "Secret", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy"} <= kinds
     assert ("Ingress" in kinds) == bool(sets and "ingress" in sets[0])
+    assert ("/shared" in rendered) != ("s3://states/x" in rendered)
 
 
 def _undescribed(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:

@@ -46,7 +46,7 @@ from drivetrain.cluster.messages.launching import (
 )
 from drivetrain.cluster.messages.registration import RegisterAppMaster
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
-from drivetrain.cluster.one_worker import WHY, slots_of
+from drivetrain.cluster.one_worker import WHY, policy_of, slots_of
 from drivetrain.core.cluster.application_record import ApplicationRecord, ApplicationState, RefusedError
 from drivetrain.core.cluster.applications import ApplicationRegistry
 from drivetrain.core.cluster.slots import request_of
@@ -173,6 +173,7 @@ class AppMasters:
         spec = application_records.spec_of(record)
         together = slots_of(spec)
         returns = together > 0 and last_worker is not None
+        policy = "locality" if returns else policy_of(spec) if together else "spread"
         self._scheduler.tell(
             RequestSlots(
                 f"{record.app_id}.{record.epoch + 1}",
@@ -181,7 +182,7 @@ class AppMasters:
                 self._settings.app_master_slots + together,
                 self._context.me,
                 spec.priority,
-                "locality" if returns else "spread",
+                policy,
                 (last_worker,) if returns and last_worker is not None else (),
                 timeout_ms=_WAIT_FOR_SLOTS_MS,
             )
