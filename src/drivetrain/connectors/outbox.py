@@ -147,6 +147,13 @@ class Outbox:
         names = (name for name in self._files.names(_BATCHES) if not name.startswith("."))
         return sorted(int(name.removesuffix(".json")) for name in names)
 
+    def files(self, batch: PreparedBatch) -> list[Segment]:
+        """The segments of a batch with absolute paths, for who reads and verifies them itself."""
+        place = self.note.parent / "outbox"
+        return [
+            msgspec.structs.replace(segment, path=str(place / segment.path)) for segment in batch.segments
+        ]
+
     def messages(self, batch: PreparedBatch) -> Iterator[Any]:
         """The messages of a batch as Arrow record batches; raises `MessageLossError` if one has changed."""
         for segment in batch.segments:

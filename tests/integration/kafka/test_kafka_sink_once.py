@@ -17,9 +17,12 @@ from confluent_kafka.admin import OffsetSpec
 from topic_reading import values
 
 from drivetrain import sinks
+from drivetrain.connectors.kafka.java_producer import JavaProducer
 from drivetrain.connectors.opening import open_sink
+from drivetrain.core.channel.channel_log import Segment
 from drivetrain.errors import InternalError, OutputError
 from drivetrain.spark.connector.sink import SinkContext
+from drivetrain.spark.measure import small_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,12 +141,12 @@ def test_a_transaction_that_a_dead_process_left_open_does_not_keep_the_next_one_
 ) -> None:
     dead = again()
     dead.write(rows(spark, 1), 0)
+    dead.prepare(rows(spark, 2), 1)
     producer = dead._producer._producer
-    producer.begin_transaction()
-    producer.produce(topic, b"half")
-    producer.send_offsets_to_transaction(
-        [TopicPartition(topic, 0, 2, dead._known.token)], dead._producer._group, 30
-    )
+    producer.begin()
+    for segment in dead._outbox.files(dead._outbox.prepared(1)):
+        assert producer.send(segment) == 1
+    producer.mark(dead._target.group, topic, 2, dead._known.token)
     restarted = again(timeout="15 s")
     restarted.validate()
     assert restarted.write(rows(spark, 1), 0) == 0
@@ -176,24 +179,27 @@ def test_prepared_batches_are_unseen_survive_and_are_committed_once_in_order_or_
 @pytest.mark.nightly("test_kafka_source_survives kills a broker, test_kafka_sink_killed the sink's process")
 @pytest.mark.parametrize("strategy", ["none", "rebootstrap"])
 def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
-    spark: SparkSession, mortal: Broker, topic: str, again: OpenAgain, strategy: str
+    spark: SparkSession,
+    mortal: Broker,
+    topic: str,
+    again: OpenAgain,
+    strategy: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # With the second strategy, librdkafka's own default, the client loses its coordinator and hangs.
     mortal.create(topic, 2)
     writer = again(on=mortal, options={"metadata.recovery.strategy": strategy})
     writer.write(rows(spark, -1), 0)
     sending, killed = threading.Event(), threading.Event()
-    plain = writer._outbox.messages
+    plain = JavaProducer.send
 
-    def slowly(batch: Any) -> Any:
-        for n, part in enumerate(plain(batch)):
-            yield part
-            if n == 0:
-                writer._producer._producer.poll(0.2)  # what was taken so far goes out
-                sending.set()
-                killed.wait(60)
+    def slowly(producer: JavaProducer, segment: Segment) -> int:
+        sent = plain(producer, segment)
+        sending.set()
+        assert killed.wait(60)
+        return sent
 
-    writer._outbox.messages = slowly
+    monkeypatch.setattr(JavaProducer, "send", slowly)
+    monkeypatch.setattr(small_batches, "small_table", lambda _: None)
     numbers = spark.range(0, 60_000, 1, 3).selectExpr("cast(id as string) as v")
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(writer.write, numbers, 1)
@@ -208,25 +214,25 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
 
 @pytest.mark.nightly("other tests of this module reach what it reaches")
 def test_a_transaction_that_lasts_too_long_is_told_as_that(
-    spark: SparkSession, mortal: Broker, topic: str, again: OpenAgain
+    spark: SparkSession, mortal: Broker, topic: str, again: OpenAgain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mortal.create(topic, 2)
     writer = again(on=mortal, transaction_timeout="1 s", timeout="30 s")
     writer.write(rows(spark, 1), 0)
-    plain = writer._outbox.messages
+    plain = JavaProducer.send
 
-    def too_slowly(batch: Any) -> Any:
-        yield from plain(batch)
-        writer._producer._producer.flush(10)
+    def too_slowly(producer: JavaProducer, segment: Segment) -> int:
+        sent = plain(producer, segment)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not aborted(mortal, f"drivetrain.app-{topic}.out"):
             time.sleep(0.1)
+        return sent
 
-    writer._outbox.messages = too_slowly
+    monkeypatch.setattr(JavaProducer, "send", too_slowly)
     with pytest.raises(OutputError, match="longer than its transaction may last") as caught:
         writer.write(rows(spark, 2), 1)
     assert "transaction_timeout" in str(caught.value.remedy)
-    writer._outbox.messages = plain
+    monkeypatch.setattr(JavaProducer, "send", plain)
     assert writer.write(rows(spark, 2), 1) == 1
     assert sorted(values(mortal, topic)) == ["1", "2"]
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
-import confluent_kafka
-import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from drivetrain import sinks
 from drivetrain.connectors.kafka import transactional_producer
+from drivetrain.connectors.kafka.client_error import ClientError
+from drivetrain.connectors.kafka.java_producer import DAMAGED
 from drivetrain.connectors.kafka.target_topic import KafkaTarget
 from drivetrain.connectors.kafka.transactional_producer import TransactionalProducer
+from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.checkpoint.publication import Marker
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
 
-AWAY = KafkaError(KafkaError._TRANSPORT, "away", retriable=True)
-ABORT = KafkaError(KafkaError._MSG_TIMED_OUT, "not delivered", txn_requires_abort=True)
-FENCED = KafkaError(KafkaError._FENCED, "a newer one", fatal=True)
-BROKEN = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "lost its place", fatal=True)
-CONFLICT = KafkaError(KafkaError._CONFLICT, "a call is in progress", retriable=True)
-STATE = KafkaError(KafkaError._STATE, "not now")
-TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large", txn_requires_abort=True)
+AWAY = ClientError("REQUEST_TIMED_OUT", "away", again=True, passes=True)
+ABORT = ClientError("REQUEST_TIMED_OUT", "not delivered", passes=True)
+FENCED = ClientError("PRODUCER_FENCED", "a newer one")
+BROKEN = ClientError("OUT_OF_ORDER_SEQUENCE_NUMBER", "lost its place")
+STATE = ClientError("IllegalStateException", "not now")
+TOO_LARGE = ClientError("MESSAGE_TOO_LARGE", "too large")
+CLOSED = ClientError("KafkaException", "the producer was closed")
 SECRET = "open-sesame"
 
 
@@ -38,32 +37,40 @@ class Client:
         self.calls: list[str] = []
         self.sent: list[tuple[Any, ...]] = []
         self.committed: list[tuple[Any, ...]] = []
+        self.refused: tuple[ClientError, str] | None = None
 
     def _called(self, name: str) -> None:
         self.calls.append(name)
         errors = self.script.get(name, [])
         if errors and (error := errors.pop(0)) is not None:
-            raise error if isinstance(error, BufferError) else KafkaException(error)
+            raise error
 
-    def begin_transaction(self) -> None:
+    def begin(self) -> None:
         self._called("begin")
         self.sent = []
 
-    def produce(self, *message: Any, **_told: Any) -> None:
-        self._called("produce")
-        self.sent.append(message)
+    def send(self, segment: Segment) -> int:
+        self._called("send")
+        self.sent.append((segment.path,))
+        return segment.rows
 
-    def send_offsets_to_transaction(self, offsets: list[Any], _group: object, _wait_s: float) -> None:
-        self._called("offsets")
-        self.sent.append((offsets[0].offset, offsets[0].metadata))
+    def mark(self, _group: str, topic: str, offset: int, metadata: str) -> None:
+        self._called("mark")
+        self.sent.append((topic, offset, metadata))
 
-    def commit_transaction(self, _wait_s: float) -> None:
+    def commit(self) -> None:
         self._called("commit")
         self.committed += self.sent
 
-    def abort_transaction(self, _wait_s: float) -> None:
+    def abort(self) -> None:
         self._called("abort")
         self.sent = []
+
+    def refusal(self) -> tuple[ClientError, str] | None:
+        return self.refused
+
+    def close(self) -> None:
+        self.calls.append("close")
 
     def open_again(self, producer: TransactionalProducer, markers: list[Any]) -> Callable[[float], Any]:
         """What a producer finds each time it opens this client again: a marker, none, or an error."""
@@ -79,36 +86,24 @@ class Client:
 
         return opening
 
-    def poll(self, _wait_s: float) -> int:
-        return 0
-
-    def purge(self, **_what: bool) -> None:
-        self.calls.append("purge")
-
 
 Opened = Callable[..., tuple[TransactionalProducer, Client]]
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+def opened() -> Opened:
     def make(timeout: str = "10 s", **script: list[Any]) -> tuple[TransactionalProducer, Client]:
         sink = sinks.kafka("b:1", "t", timeout=timeout, options={"ssl.key.password": SECRET})
-        producer = TransactionalProducer(KafkaTarget(sink, dict(sink.options), "g"), "id")
+        producer = TransactionalProducer(KafkaTarget(sink, dict(sink.options), "g"), "id", None, "app")
         client = Client(script)
         producer._producer = client
         return producer, client
 
-    names = SimpleNamespace(KafkaException=KafkaException, KafkaError=KafkaError)
-    names.TopicPartition = confluent_kafka.TopicPartition
-    monkeypatch.setattr(transactional_producer, "confluent_kafka", lambda: names)
     return make
 
 
-def batches() -> list[Any]:
-    return pa.table({"key": [b"a", None], "value": [b"1", b"2"]}).to_batches()
-
-
-WHOLE = [("t", b"1", b"a"), ("t", b"2", None), (8, "me")]
+SEGMENTS = [Segment(path, rows, 1, 1, 0, 0) for path, rows in (("/first", 2), ("/second", 1))]
+WHOLE = [("/first",), ("/second",), ("t", 8, "me")]
 
 
 @pytest.mark.parametrize(
@@ -116,18 +111,17 @@ WHOLE = [("t", b"1", b"a"), ("t", b"2", None), (8, "me")]
     [
         {},
         {"commit": [AWAY, AWAY]},
-        {"offsets": [AWAY]},
-        {"produce": [BufferError("full"), BufferError("full")]},
+        {"mark": [AWAY]},
         {"commit": [ABORT]},
-        {"produce": [None, ABORT], "abort": [AWAY]},
-        {"offsets": [ABORT], "commit": [ABORT, AWAY]},
+        {"send": [None, ABORT], "abort": [AWAY]},
+        {"mark": [ABORT], "commit": [ABORT, AWAY]},
     ],
 )
 def test_what_passes_is_waited_out_and_the_batch_is_committed_whole_and_once(
     opened: Opened, script: dict[str, list[Any]]
 ) -> None:
     producer, client = opened(**script)
-    assert producer.publish(batches, Marker("me", 7)) == 2
+    assert producer.publish(SEGMENTS, Marker("me", 7)) == 3
     assert client.committed == WHOLE
     assert producer.is_open
 
@@ -136,7 +130,7 @@ def test_what_passes_is_waited_out_and_the_batch_is_committed_whole_and_once(
     ("script", "kind", "what"),
     [
         ({"commit": [FENCED]}, OutputError, "another process has taken over"),
-        ({"produce": [FENCED]}, OutputError, "another process has taken over"),
+        ({"send": [FENCED]}, OutputError, "another process has taken over"),
         ({"commit": [ABORT], "abort": [FENCED]}, OutputError, "another process has taken over"),
         ({"commit": [TOO_LARGE]}, OutputError, "too large for the topic"),
     ],
@@ -146,10 +140,10 @@ def test_what_does_not_pass_closes_the_producer_and_is_told(
 ) -> None:
     producer, client = opened(**script)
     with pytest.raises(kind, match=what):
-        producer.publish(batches, Marker("me", 7))
+        producer.publish(SEGMENTS, Marker("me", 7))
     assert client.committed == []
     assert not producer.is_open
-    assert client.calls[-1] == "purge"
+    assert client.calls[-1] == "close"
 
 
 BEFORE, AFTER = Marker("me", 6), Marker("me", 7)
@@ -159,13 +153,13 @@ UNREACHABLE = UnavailableError("no Kafka broker answers", where="t")
 @pytest.mark.parametrize(
     ("script", "found", "sent"),
     [
-        ({"offsets": [ABORT], "abort": [STATE]}, [BEFORE], WHOLE),
+        ({"mark": [ABORT], "abort": [STATE]}, [BEFORE], WHOLE),
         ({"commit": [ABORT], "abort": [AWAY, STATE]}, [None], WHOLE),
-        ({"commit": [BROKEN]}, [BEFORE], WHOLE),
-        ({"commit": [BROKEN]}, [UNREACHABLE, UNREACHABLE, BEFORE], WHOLE),
-        ({"commit": [BROKEN, BROKEN]}, [BEFORE, BEFORE], WHOLE),
+        ({"commit": [BROKEN], "abort": [BROKEN]}, [BEFORE], WHOLE),
+        ({"commit": [BROKEN], "abort": [BROKEN]}, [UNREACHABLE, UNREACHABLE, BEFORE], WHOLE),
+        ({"commit": [BROKEN, BROKEN], "abort": [BROKEN, BROKEN]}, [BEFORE, BEFORE], WHOLE),
         ({"commit": [ABORT], "abort": [STATE]}, [AFTER], []),
-        ({"commit": [BROKEN]}, [UNREACHABLE, Marker("me", 8)], []),
+        ({"commit": [BROKEN], "abort": [BROKEN]}, [UNREACHABLE, Marker("me", 8)], []),
     ],
 )
 def test_a_transaction_that_cannot_be_given_up_is_ended_by_opening_and_the_marker_says_how(
@@ -173,7 +167,7 @@ def test_a_transaction_that_cannot_be_given_up_is_ended_by_opening_and_the_marke
 ) -> None:
     producer, client = opened(**script)
     producer._open = client.open_again(producer, found)  # type: ignore[method-assign]
-    assert producer.publish(batches, AFTER) == 2
+    assert producer.publish(SEGMENTS, AFTER) == 3
     assert client.committed == sent
     assert found == []
     assert producer.is_open
@@ -189,77 +183,66 @@ def test_a_transaction_that_cannot_be_given_up_is_ended_by_opening_and_the_marke
 def test_what_is_found_on_opening_again_may_end_it(
     opened: Opened, found: list[Any], kind: type[DrivetrainError], what: str
 ) -> None:
-    producer, client = opened(commit=[BROKEN])
+    producer, client = opened(commit=[BROKEN], abort=[BROKEN])
     producer._open = client.open_again(producer, found)  # type: ignore[method-assign]
     with pytest.raises(kind, match=what):
-        producer.publish(batches, AFTER)
+        producer.publish(SEGMENTS, AFTER)
     assert client.committed == []
     assert not producer.is_open
 
 
-@pytest.fixture
-def never() -> Iterator[threading.Event]:
-    """Does not come while a test runs."""
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-def test_a_client_that_does_not_come_back_is_left_behind(
-    opened: Opened, never: threading.Event, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stuck", ["begin", "send", "mark", "commit"])
+def test_a_call_that_does_not_return_ends_with_the_time_because_the_producer_is_closed(
+    opened: Opened, stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactional_producer, "_SLICE_S", 0.01)
     monkeypatch.setattr(transactional_producer, "_GRACE_S", 0.01)
-    producer, client = opened(abort=[CONFLICT, CONFLICT])
-    plain = client.send_offsets_to_transaction
+    producer, client = opened(timeout="0 s")
+    closed = threading.Event()
 
-    def once(*told: Any) -> None:
-        client.send_offsets_to_transaction = plain  # type: ignore[method-assign]
-        never.wait(60)
+    def waits(*_given: Any) -> None:
+        assert closed.wait(60)
+        raise CLOSED
 
-    client.send_offsets_to_transaction = once  # type: ignore[method-assign]
-    producer._open = client.open_again(producer, [BEFORE])  # type: ignore[method-assign]
-    assert producer.publish(batches, AFTER) == 2
-    assert client.committed == WHOLE
-    assert client.calls.count("abort") == 1, "a call that is stuck is not waited for"
-    assert client.calls.count("begin") == 2
+    monkeypatch.setattr(client, stuck, waits)
+    monkeypatch.setattr(client, "close", closed.set)
+    with pytest.raises(UnavailableError, match="no Kafka broker answers"):
+        producer.publish(SEGMENTS, AFTER)
+    assert client.committed == []
+    assert not producer.is_open
 
 
-@pytest.mark.parametrize(
-    "script", [{"commit": [AWAY] * 99}, {"produce": [BufferError("full")] * 99, "abort": [AWAY] * 99}]
-)
+def test_a_file_that_is_damaged_ends_it_without_another_try(opened: Opened) -> None:
+    producer, client = opened(send=[None, ClientError(DAMAGED, "/second")])
+    with pytest.raises(ClientError, match="/second"):
+        producer.publish(SEGMENTS, AFTER)
+    assert client.calls == ["begin", "send", "send", "close"]
+    assert not producer.is_open
+
+
+@pytest.mark.parametrize("script", [{"commit": [AWAY] * 99}, {"send": [ABORT] * 99, "abort": [AWAY] * 99}])
 def test_brokers_that_stay_away_are_waited_for_no_longer_than_the_time(
     opened: Opened, script: dict[str, list[Any]]
 ) -> None:
     producer, client = opened(timeout="0 s", **script)
     with pytest.raises(UnavailableError, match="no Kafka broker answers"):
-        producer.publish(batches, Marker("me", 7))
+        producer.publish(SEGMENTS, Marker("me", 7))
     assert client.committed == []
     assert not producer.is_open
 
 
-def test_a_message_that_was_refused_is_named_by_topic_and_key_and_not_by_its_value(opened: Opened) -> None:
+def test_a_message_that_was_refused_is_the_reason_and_is_named_by_topic_and_key(opened: Opened) -> None:
     producer, client = opened(commit=[ABORT])
-    message = SimpleNamespace(topic=lambda: "t", key=lambda: b"which", value=lambda: b"private")
-    begin = client.begin_transaction
-
-    def begin_and_refuse() -> None:
-        begin()
-        producer._note_refusal(TOO_LARGE, message)
-
-    client.begin_transaction = begin_and_refuse  # type: ignore[method-assign]
+    client.refused = (TOO_LARGE, "topic t, key 'which'")
     with pytest.raises(OutputError, match="too large for the topic") as caught:
-        producer.publish(batches, Marker("me", 7))
+        producer.publish(SEGMENTS, Marker("me", 7))
     assert "topic t, key 'which'" in str(caught.value)
-    assert "private" not in str(caught.value)
 
 
-def test_a_refused_login_is_the_reason_of_what_follows_and_keeps_its_secret(opened: Opened) -> None:
-    producer, client = opened(commit=[AWAY])
-    told = KafkaError(KafkaError._AUTHENTICATION, f"bad password {SECRET}")
-    client.begin_transaction = lambda: producer._target.note_error(told)  # type: ignore[method-assign]
+def test_a_refused_login_is_told_and_keeps_its_secret(opened: Opened) -> None:
+    refused = ClientError("SASL_AUTHENTICATION_FAILED", f"bad password {SECRET}")
+    producer, _ = opened(commit=[refused], abort=[refused])
     with pytest.raises(OutputError, match="does not let this application in") as caught:
-        producer.publish(batches, Marker("me", 7))
+        producer.publish(SEGMENTS, Marker("me", 7))
     assert SECRET not in str(caught.value)
 
 
@@ -270,8 +253,8 @@ class DiesError(BaseException):
 @pytest.mark.parametrize(
     ("point", "committed", "calls"),
     [
-        (CrashPoint.IN_TRANSACTION, [], ["begin", "produce", "produce", "offsets", "purge"]),
-        (CrashPoint.AFTER_TRANSACTION, WHOLE, ["begin", "produce", "produce", "offsets", "commit", "purge"]),
+        (CrashPoint.IN_TRANSACTION, [], ["begin", "send", "send", "mark", "close"]),
+        (CrashPoint.AFTER_TRANSACTION, WHOLE, ["begin", "send", "send", "mark", "commit", "close"]),
     ],
     ids=["in", "after"],
 )
@@ -287,7 +270,7 @@ def test_a_process_that_dies_in_a_transaction_has_sent_all_of_it_and_commits_not
             raise DiesError
 
     with armed(dies), pytest.raises(DiesError):
-        producer.publish(batches, Marker("me", 7))
+        producer.publish(SEGMENTS, Marker("me", 7))
     assert passed[-1] is point
     assert client.sent == WHOLE, "the marker is in the same transaction as the messages"
     assert client.committed == committed

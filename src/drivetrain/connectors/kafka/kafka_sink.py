@@ -29,7 +29,7 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Observation
@@ -39,6 +39,7 @@ from drivetrain.api.connectors.kafka_sink import KafkaSink
 from drivetrain.api.sinks import Guarantee
 from drivetrain.config.catalog import kafka as keys
 from drivetrain.config.references import resolved_options
+from drivetrain.connectors.kafka.client_error import ClientError
 from drivetrain.connectors.kafka.client_options import LINGER_MS, for_spark, sending
 from drivetrain.connectors.kafka.kafka_rows import KafkaRows, refused
 from drivetrain.connectors.kafka.target_topic import KafkaTarget
@@ -193,7 +194,7 @@ class ExactlyOnceKafka(_KafkaWriter):
     def __init__(self, target: KafkaTarget, context: SinkContext) -> None:
         super().__init__(target, context)
         self._outbox = Outbox(context.state_dir, context.sink_id)
-        self._producer = TransactionalProducer(target, target.group)
+        self._producer = TransactionalProducer(target, target.group, context.config, context.app_id)
         self._known: Publication | None = None
         self._marked_s = 0.0
 
@@ -225,7 +226,7 @@ class ExactlyOnceKafka(_KafkaWriter):
     def _marker(self) -> Marker | None:
         if self._target.partitions() is None:
             return None  # the topic will be created
-        return self._target.marker(settled=False)[0]
+        return self._target.marker(settled=False)
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -320,8 +321,7 @@ class ExactlyOnceKafka(_KafkaWriter):
 
     def _mark(self, known: Publication) -> None:
         """Leave a marker in a transaction without messages."""
-        nothing: list[Any] = []
-        self._producer.publish(lambda: nothing, Marker(known.token, known.published))
+        self._producer.publish([], Marker(known.token, known.published))
 
     def _publish(self, batch: PreparedBatch, known: Publication) -> None:
         if time.monotonic() - self._marked_s > _MARK_AGAIN_S:
@@ -330,7 +330,12 @@ class ExactlyOnceKafka(_KafkaWriter):
         self._outbox.keep(begun)
         self._known = None  # until the transaction has ended, only the brokers know
         marker = Marker(begun.token, batch.batch)
-        sent = self._producer.publish(lambda: self._outbox.messages(batch), marker)
+        try:
+            sent = self._producer.publish(self._outbox.files(batch), marker)
+        except ClientError:
+            for _ in self._outbox.messages_to_publish(batch, "published"):
+                pass  # it raises what is wrong with the files
+            raise
         if sent != batch.rows:
             raise InternalError(f"{sent} messages were sent of {batch.rows}", where=self._sink.name)
         self._known = begun.committed(batch.batch)

@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drivetrain.api.connectors.kafka_sink import KafkaSink
+from drivetrain.connectors.kafka.client_error import ClientError
 from drivetrain.connectors.kafka.client_options import Secrets, for_librdkafka
 from drivetrain.connectors.kafka.kafka_rows import Limits
 from drivetrain.core.checkpoint.publication import Marker
@@ -76,12 +77,16 @@ class KafkaTarget:
         try:
             return client(dict(settings))
         except (KafkaException, ValueError, TypeError) as error:
-            raise OutputError(
-                "Kafka's client refuses the options of the sink",
-                where=self.sink.name,
-                got=self.secrets.scrubbed(str(error)),
-                remedy="correct the options: producer settings under Kafka's own names",
-            ) from None
+            raise self.refused_options(str(error)) from None
+
+    def refused_options(self, got: str) -> OutputError:
+        """The error for options that a client refuses."""
+        return OutputError(
+            "Kafka's client refuses the options of the sink",
+            where=self.sink.name,
+            got=self.secrets.scrubbed(got),
+            remedy="correct the options: producer settings under Kafka's own names",
+        )
 
     def note_error(self, error: Any) -> None:
         """Note an error that a client reports outside its calls; a refused login explains later errors."""
@@ -175,8 +180,8 @@ class KafkaTarget:
 
     # -- the marker --------------------------------------------------------------------------------
 
-    def marker(self, timeout_s: float = REACH_S, *, settled: bool = True) -> tuple[Marker | None, Any]:
-        """The marker, and the group in the form that a producer takes.
+    def marker(self, timeout_s: float = REACH_S, *, settled: bool = True) -> Marker | None:
+        """The marker, or None.
 
         With `settled`, waits for a transaction of the sink that is still open. Without it, the last committed
         marker counts, as long as no new producer has fenced the old one: that shows whose results there are.
@@ -194,17 +199,10 @@ class KafkaTarget:
             deadline = time.monotonic() + timeout_s
             found = self._answered(lambda: consumer.committed(asked, timeout=timeout_s), until=deadline)[0]
             if found.error is not None:
-                raise self.meaning_of(found.error)
-            group = consumer.consumer_group_metadata()
+                raise self.meaning_of(_client_error(found.error))
         finally:
             consumer.close()
-        if found.offset < 0:
-            return None, group
-        return Marker(found.metadata or "", found.offset - 1), group
-
-    def position(self, marker: Marker) -> Any:
-        """The marker as an offset."""
-        return confluent_kafka().TopicPartition(self.sink.topic, 0, marker.batch + 1, marker.token)
+        return Marker(found.metadata or "", found.offset - 1) if found.offset >= 0 else None
 
     def forget_marker(self) -> None:
         """Remove the marker, if there is one."""
@@ -234,7 +232,7 @@ class KafkaTarget:
                 # Some transient errors are not marked as such: a coordinator that is only just starting.
                 passes = cause.retriable() or cause.name() in _AWAY
                 if until is None or not passes or self.is_refused or time.monotonic() > until:
-                    raise self.meaning_of(cause) from None
+                    raise self.meaning_of(_client_error(cause)) from None
                 time.sleep(0.2)
             except TimeoutError:
                 raise self._unreachable("no answer") from None
@@ -250,20 +248,20 @@ class KafkaTarget:
                 raise KafkaException(self._refused)
         return future.result(0)
 
-    def meaning_of(self, error: Any) -> DrivetrainError:
+    def meaning_of(self, error: ClientError) -> DrivetrainError:
         """The user's error for a client's error; see the table at the end of this module."""
-        if self._refused is not None and error.name() in _AWAY:
-            error = self._refused
-        name, text = error.name(), self.secrets.scrubbed(error.str())
-        if name in _AWAY:
+        if self._refused is not None and error.name in _AWAY:
+            error = _client_error(self._refused)
+        text = self.secrets.scrubbed(error.text)
+        if error.name in _AWAY:
             return self._unreachable(text)
-        if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+        if error.name in _NO_TOPIC:
             return self._no_topic()
         for names, what, remedy in _MEANINGS:
-            if name in names:
+            if error.name in names:
                 return OutputError(what, where=self.sink.name, got=text, remedy=remedy)
-        kind = UnavailableError if error.retriable() or error.fatal() else OutputError
-        return kind("Kafka refuses what the sink asks", where=self.sink.name, got=f"{text} ({name})")
+        kind = UnavailableError if error.passes or error.name in _LOST_PLACE else OutputError
+        return kind("Kafka refuses what the sink asks", where=self.sink.name, got=f"{text} ({error.name})")
 
     def _unreachable(self, got: str) -> UnavailableError:
         return UnavailableError(
@@ -295,12 +293,24 @@ def confluent_kafka() -> Any:
     return confluent_kafka
 
 
-_REFUSED = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED")
+def _client_error(error: Any) -> ClientError:
+    """An error of confluent-kafka."""
+    return ClientError(error.name(), error.str(), error.retriable(), error.retriable() or error.fatal())
+
+
+_REFUSED = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "SslAuthenticationException")
+_NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PARTITION")
 _AWAY = (
     "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_RESOLVE",
     "_WAIT_COORD", "REQUEST_TIMED_OUT", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
     "NOT_COORDINATOR", "LEADER_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "_DESTROY",
+    "NOT_LEADER_OR_FOLLOWER", "DisconnectException",
 )  # fmt: skip
+_LOST_PLACE = (
+    "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "IllegalStateException",
+    "KafkaException",
+)  # fmt: skip
+"""A producer that does not know any more where it is; another one does."""
 _PERMISSIONS = (
     "exactly once needs Write, Describe and Read on the topic; Write and Describe on transactional ids, and "
     "Read and Describe on groups, for names that begin with drivetrain.; create= needs Create, and --fresh "
@@ -328,7 +338,7 @@ _MEANINGS = (
         "make transaction_timeout shorter, or raise transaction.max.timeout.ms on the brokers",
     ),
     (
-        ("MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"),
+        ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"),
         "a message is too large for the topic",
         "raise max.message.bytes of the topic, or make the messages smaller",
     ),

@@ -4,9 +4,10 @@ The problem: thousands of messages on several partitions must become visible tog
 process dies; a process that was replaced must not send any more; and a broker that is away for a while is no
 reason to fail.
 
-The design: one transactional producer in the driver. Its transactional id is the sink's, so opening it fences
-an earlier producer and ends its transaction; only then is the marker read, because only then can it not
-change. A batch is: begin, produce, the marker's offset, commit. Errors fall into three classes:
+The design: one transactional producer in the driver, of Kafka's Java client (`java_producer`). Its
+transactional id is the sink's, so opening it fences an earlier producer and ends its transaction; only then
+is the marker read, because only then can it not change. A batch is: begin, the files of its messages, the
+marker's offset, commit. Errors fall into three classes:
 
 - brokers that were away: the transaction is aborted and tried again as a whole, until the time is over. If
   it cannot even be aborted, the producer is closed and opened again: that ends the transaction, and the
@@ -18,8 +19,8 @@ Invariants:
 
 1. After `publish` returns, the batch and its marker are committed.
 2. After it raises, the producer is closed; the next `open` finds out whether the batch is committed.
-3. At most one queue of messages is in memory: `QUEUE_BYTES`, or two of the largest messages.
-4. No call to the client exceeds its time by more than `_GRACE_S`, so `publish` ends.
+3. In memory are a segment, and at most one queue of messages: `QUEUE_BYTES`, or two of the largest messages.
+4. `publish` and `open` end: a call that outlasts the time by `_GRACE_S` fails, as the producer is closed.
 
 Called by the Kafka sink. Source: Kafka's transactions (KIP-98, KIP-447).
 """
@@ -28,25 +29,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from drivetrain.connectors.kafka.target_topic import KafkaTarget, confluent_kafka
+from drivetrain.connectors.kafka.client_error import ClientError
+from drivetrain.connectors.kafka.client_options import sending
+from drivetrain.connectors.kafka.java_producer import DAMAGED, JavaProducer
+from drivetrain.connectors.kafka.target_topic import KafkaTarget
+from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.checkpoint.publication import Marker, foreign
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
 
+if TYPE_CHECKING:
+    from drivetrain.config import Config
+
 QUEUE_BYTES = 64 * 2**20
-CHUNK_ROWS = 5000
-"""Rows that are converted to Python objects at the same time."""
-_SLICE_S = 5.0
 _GRACE_S = 5.0
 _PAUSE_S = 0.05
 _ABORT_S = 15.0
 """How long to try to end a transaction before the producer is closed: opening a new one ends it as well."""
+_REQUEST_MS = 30_000
+"""Kafka's own request.timeout.ms."""
 _FENCED = (
-    "_FENCED",
     "PRODUCER_FENCED",
     "INVALID_PRODUCER_EPOCH",
     "FENCED_INSTANCE_ID",
@@ -57,13 +63,16 @@ _FENCED = (
 class TransactionalProducer:
     """The producer of one sink; `open` first, and again after an error."""
 
-    def __init__(self, target: KafkaTarget, transactional_id: str) -> None:
+    def __init__(
+        self, target: KafkaTarget, transactional_id: str, config: Config | None, application: str
+    ) -> None:
         self._target = target
         self._sink = target.sink
         self._id = transactional_id
+        self._config = config
+        self._application = application
         self._producer: Any = None
-        self._group: Any = None
-        self._refusal: tuple[Any, str] | None = None
+        self._is_late = False
 
     @property
     def is_open(self) -> bool:
@@ -76,54 +85,68 @@ class TransactionalProducer:
         return self._open(self._deadline())
 
     def _open(self, deadline: float) -> Marker | None:
-        limit = self._target.message_bytes()
-        settings = {
-            "linger.ms": 5,
-            "compression.type": "none",
-            # A client that bootstraps again when all brokers are away loses its coordinators with them
-            # (librdkafka 2.16), so it waits for those it knows. A new client bootstraps anyway.
-            "metadata.recovery.strategy": "none",
-            **self._target.settings(),
-            "transactional.id": self._id,
-            "transaction.timeout.ms": self._sink.transaction_timeout_ms,
-            "partitioner": "murmur2_random",  # as in Kafka's own clients
-            "message.max.bytes": limit,
-            "queue.buffering.max.kbytes": max(QUEUE_BYTES, 2 * limit) // 1024,
-            "queue.buffering.max.messages": 200_000,
-            "delivery.report.only.error": True,
-            "on_delivery": self._note_refusal,
-        }
-        self._producer = self._target.made(confluent_kafka().Producer, settings)
         try:
-            self._retried(self._producer.init_transactions, deadline)
-            marker, self._group = self._target.marker(max(1.0, deadline - time.monotonic()))
-        except confluent_kafka().KafkaException as error:
+            self._producer = self._connected()
+            with self._ending_at(deadline):
+                self._retried(self._producer.init, deadline)
+            marker = self._target.marker(max(1.0, deadline - time.monotonic()))
+        except ClientError as error:
             self.close()
-            raise self._target.meaning_of(error.args[0]) from None
+            raise self._target.meaning_of(error) from None
         except BaseException:
             self.close()
             raise
         return marker
 
-    def publish(self, batches: Callable[[], Iterable[Any]], marker: Marker) -> int:
-        """Send the messages, Arrow batches of `kafka_rows`, with the marker; returns their number.
+    def _connected(self) -> JavaProducer:
+        limit, given = self._target.message_bytes(), self._target.options
+        defaults = {
+            **sending(limit),
+            "request.timeout.ms": str(_REQUEST_MS),
+            "buffer.memory": str(max(QUEUE_BYTES, 2 * limit)),
+            "reconnect.backoff.max.ms": "1000",
+        }
+        chosen = defaults | given
+        # Messages that arrive after the transaction has timed out are of no use. The client refuses less than
+        # one request may take.
+        least_ms = int(chosen["request.timeout.ms"]) + int(chosen["linger.ms"])
+        delivery_ms = max(min(self._sink.timeout_ms, self._sink.transaction_timeout_ms), least_ms)
+        settings = {
+            **chosen,
+            "bootstrap.servers": self._sink.bootstrap,
+            "transactional.id": self._id,
+            "transaction.timeout.ms": str(self._sink.transaction_timeout_ms),
+            "max.request.size": str(limit),
+            "max.block.ms": str(max(self._sink.timeout_ms, 1000)),
+            "delivery.timeout.ms": str(delivery_ms),
+        }
+        try:
+            return JavaProducer(self._config, self._application, settings, self._sink.topic)
+        except ClientError as error:
+            raise self._target.refused_options(error.text) from None
 
-        `batches` is called again for another try.
+    def publish(self, files: Sequence[Segment], marker: Marker) -> int:
+        """Send the messages of the files, with absolute paths, and the marker; returns their number.
+
+        Raises `ClientError` with the name `DAMAGED` for a file that is not as it was written.
         """
         deadline, rows = self._deadline(), 0
         self._target.try_again()
         while True:
             began_s = time.monotonic()
-            self._refusal = None
             try:
-                self._producer.begin_transaction()
-                rows = self._send(batches(), deadline)
-                self._retried(lambda wait_s: self._send_marker(marker, wait_s), deadline)
-                maybe_crash(CrashPoint.IN_TRANSACTION)
-                self._retried(self._producer.commit_transaction, deadline)
+                with self._ending_at(deadline):
+                    self._producer.begin()
+                    rows = sum(map(self._producer.send, files))
+                    self._retried(lambda: self._send_marker(marker), deadline)
+                    maybe_crash(CrashPoint.IN_TRANSACTION)
+                    self._retried(self._producer.commit, deadline)
                 maybe_crash(CrashPoint.AFTER_TRANSACTION)
-            except confluent_kafka().KafkaException as error:
-                self._give_up(error.args[0], began_s, deadline)
+            except ClientError as error:
+                if error.name == DAMAGED:
+                    self.close()
+                    raise
+                self._give_up(error, began_s, deadline)
             except BaseException:
                 self.close()
                 raise
@@ -136,105 +159,31 @@ class TransactionalProducer:
         """Release the producer: an open transaction ends by its timeout, or with the next `open`."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge(in_queue=True, in_flight=True, blocking=False)
+            producer.close()
 
     # -- implementation ----------------------------------------------------------------------------
 
-    def _send(self, batches: Iterable[Any], deadline: float) -> int:
-        produce, rows = self._producer.produce, 0
-        for batch in batches:
-            names = batch.schema.names
-            plain = not {"headers", "topic", "partition"} & set(names)
-            for start in range(0, batch.num_rows, CHUNK_ROWS):
-                chunk = batch.slice(start, CHUNK_ROWS)
-                columns = {
-                    name: chunk.column(name).to_pylist() for name in names if not name.startswith("__")
-                }
-                rows += chunk.num_rows
-                if plain:
-                    for key, value in zip(columns["key"], columns["value"], strict=True):
-                        try:
-                            produce(self._sink.topic, value, key)
-                        except BufferError:
-                            self._again(deadline, self._sink.topic, value, key)
-                else:
-                    self._send_routed(columns, chunk.num_rows, deadline)
-                self._producer.poll(0)
-        return rows
+    def _send_marker(self, marker: Marker) -> None:
+        self._producer.mark(self._target.group, self._sink.topic, marker.batch + 1, marker.token)
 
-    def _send_routed(self, columns: dict[str, list[Any]], rows: int, deadline: float) -> None:
-        nothing: list[Any] = [None] * rows
-        topics = columns.get("topic", nothing)
-        partitions, headers = columns.get("partition", nothing), columns.get("headers", nothing)
-        for i, (key, value) in enumerate(zip(columns["key"], columns["value"], strict=True)):
-            options = {"headers": [(h["key"], h["value"]) for h in headers[i]]} if headers[i] else {}
-            partition = -1 if partitions[i] is None else partitions[i]
-            topic = topics[i] or self._sink.topic
-            try:
-                self._producer.produce(topic, value, key, partition, **options)
-            except BufferError:
-                self._again(deadline, topic, value, key, partition, **options)
-
-    def _again(self, deadline: float, *message: Any, **options: Any) -> None:
-        """Produce when the queue has space again; a queue that stays full means that a broker is away."""
-        while True:
-            self._producer.poll(0.1)
-            try:
-                self._producer.produce(*message, **options)
-            except BufferError:
-                if time.monotonic() > deadline:
-                    kafka = confluent_kafka()
-                    raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from None
-            else:
-                return
-
-    def _note_refusal(self, error: Any, message: Any) -> None:
-        if (
-            error is not None
-            and self._refusal is None
-            and error.name() not in ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
-        ):
-            key = (message.key() or b"")[:64].decode("latin-1")
-            self._refusal = (error, f"topic {message.topic()}, key {key!r}")
-
-    def _send_marker(self, marker: Marker, wait_s: float) -> None:
-        """Put the marker into the transaction; raises when the client's call does not return.
-
-        It may never return when the group's coordinator went away: librdkafka#5456 and #5511.
-        """
-        sent: Future[None] = Future()
-        send, position = self._producer.send_offsets_to_transaction, self._target.position(marker)
-
-        def work() -> None:
-            try:
-                sent.set_result(send([position], self._group, wait_s))
-            except Exception as error:  # noqa: BLE001 - raised to the caller
-                sent.set_exception(error)
-
-        # A thread that does not return cannot be ended; one that is left running is fenced.
-        threading.Thread(target=work, name="kafka-marker", daemon=True).start()
-        try:
-            sent.result(wait_s + _GRACE_S)
-        except TimeoutError:
-            kafka = confluent_kafka()
-            raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from None
-
-    def _give_up(self, error: Any, began_s: float, deadline: float) -> None:
+    def _give_up(self, error: ClientError, began_s: float, deadline: float) -> None:
         """End the transaction, or else close the producer; raises errors that another try cannot solve."""
         lasted_s = time.monotonic() - began_s
-        cause, place = self._refusal or (error, "")
+        if self._is_late:
+            error = ClientError("REQUEST_TIMED_OUT", "a call did not return in time", passes=True)
+        cause, place = self._producer.refusal() or (error, "")
         meaning = self._target.meaning_of(cause)
         if place and isinstance(meaning, OutputError):
-            meaning.got = f"{meaning.got or cause.name()} ({place})"
-        if error.fatal():
-            self.close()  # this producer cannot be used any more
-        elif error.name() not in _FENCED:
+            meaning.got = f"{meaning.got or cause.name} ({place})"
+        if error.name not in _FENCED:
             try:
-                self._retried(self._producer.abort_transaction, min(deadline, time.monotonic() + _ABORT_S))
-            except confluent_kafka().KafkaException as later:
+                until = min(deadline, time.monotonic() + _ABORT_S)
+                with self._ending_at(until):
+                    self._retried(self._producer.abort, until)
+            except ClientError as later:
                 self.close()
-                error = later.args[0]
-        if error.name() in _FENCED:
+                error = later
+        if error.name in _FENCED:
             self.close()
             raise self._fenced(error, lasted_s) from None
         if isinstance(meaning, OutputError) or time.monotonic() > deadline:
@@ -257,7 +206,7 @@ class TransactionalProducer:
             raise foreign(self._sink.name)
         return found is not None and found.batch >= marker.batch
 
-    def _fenced(self, error: Any, lasted_s: float) -> DrivetrainError:
+    def _fenced(self, error: ClientError, lasted_s: float) -> DrivetrainError:
         if lasted_s * 1000 >= self._sink.transaction_timeout_ms:
             return OutputError(
                 "sending a batch took longer than its transaction may last",
@@ -271,24 +220,41 @@ class TransactionalProducer:
             "another process has taken over this sink",
             where=self._sink.name,
             expected=f"to be the only publisher with the id {self._id}",
-            got=f"{self._target.secrets.scrubbed(error.str())}; this process published nothing of the batch",
+            got=f"{self._target.secrets.scrubbed(error.text)}; this process published nothing of the batch",
             remedy="end one of the two: the same application with the same settings runs twice, perhaps on "
             "another machine or with another state directory",
         )
 
-    def _retried(self, call: Callable[[float], Any], deadline: float) -> Any:
-        """Call again while the error is transient, until the time is over."""
-        kafka = confluent_kafka()
+    def _retried(self, call: Callable[[], Any], deadline: float) -> None:
+        """Call again while the client says so, until the time is over."""
         while True:
-            left_s = deadline - time.monotonic()
             try:
-                return call(min(_SLICE_S, max(left_s, 0.1)))
-            except kafka.KafkaException as error:
-                cause = error.args[0]
-                stuck = cause.name() == "_CONFLICT"  # with a call that has not returned
-                if stuck or not cause.retriable() or left_s <= 0 or self._target.is_refused:
+                call()
+            except ClientError as error:
+                left_s = deadline - time.monotonic()
+                if not error.again or left_s <= 0:
                     raise
-                time.sleep(min(_PAUSE_S, max(left_s, 0.0)))
+                time.sleep(min(_PAUSE_S, left_s))
+            else:
+                return
+
+    @contextmanager
+    def _ending_at(self, deadline: float) -> Iterator[None]:
+        """Close the producer when a call outlasts the time: the call fails then."""
+        self._is_late = False
+        producer = self._producer
+
+        def end() -> None:
+            self._is_late = True
+            producer.close()
+
+        timer = threading.Timer(max(0.0, deadline - time.monotonic()) + _GRACE_S, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _deadline(self) -> float:
         return time.monotonic() + self._sink.timeout_ms / 1000
