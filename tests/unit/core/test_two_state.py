@@ -55,6 +55,91 @@ def rules(
     return StateRules(Held(), Pickled(), form or StoredForm("held", "by key"), step_ms, window, **more)
 
 
+# -- without windows and steps: a state is kept at hand ------------------------------------------------
+
+
+class Odd(Monoid[int, int]):
+    """A sum that refuses even numbers."""
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, state: int, message: int) -> int:
+        if message % 2 == 0:
+            raise ValueError(message)
+        return state + message
+
+    def plus(self, left: int, right: int) -> int:
+        return left + right
+
+    def result(self, state: int) -> int:
+        return state
+
+
+class Plain:
+    """States beside the messages of each key."""
+
+    def __init__(self, monoid: Monoid[int, Any]) -> None:
+        self.rules = StateRules(monoid, Pickled(), StoredForm("held", "by key"))
+        self.states: TwoStates[Any] = TwoStates(self.rules)
+        self.messages: dict[bytes, list[int]] = {}
+        self.changed: dict[bytes, None] = {}
+
+    def results(self) -> dict[bytes, Any]:
+        is_list = isinstance(self.rules.monoid, Held)
+        return {key: sorted(ns) if is_list else sum(ns) for key, ns in self.messages.items()}
+
+    def update(self, key: bytes, n: int) -> None:
+        try:
+            self.states.update(key, 0, n)
+        except ValueError:
+            return  # the state is as it was: also that a key has none
+        self.add(key, n)
+
+    def merge(self, key: bytes, n: int) -> None:
+        self.states.merge(key, EVER, 0, [n] if isinstance(self.rules.monoid, Held) else n, 1)
+        self.add(key, n)
+
+    def add(self, key: bytes, n: int) -> None:
+        self.messages.setdefault(key, []).append(n)
+        self.changed[key] = None
+
+    def get(self, key: bytes, _n: int) -> None:
+        found = self.states.get(key)
+        assert (found if found is None else self.rules.monoid.result(found)) == self.results().get(key)
+        assert self.states.spans_of(key) == ([EVER] if key in self.messages else [])
+
+    def items(self, _key: bytes, _n: int) -> None:
+        found = {key: self.rules.monoid.result(state) for _, key, state in self.states.items()}
+        assert found == self.results()
+        assert [key for _, key in self.states.changed] == list(self.changed)
+
+    def save(self, _key: bytes, _n: int) -> None:
+        assert not (self.states.is_empty and self.messages)
+        self.states, self.changed = TwoStates(self.rules, self.states.saved()), {}
+
+    def as_of(self, _key: bytes, _n: int) -> None:
+        found = {key: self.rules.monoid.result(state) for (_, key), state in self.states.as_of([]).items()}
+        assert found == self.results()
+
+    def clock(self, _key: bytes, _n: int) -> None:
+        assert self.states.advance(0) == ([], [])
+        assert self.states.next_ms() is None
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c"])
+CALLS = ["update", "update", "update", "merge", "get", "items", "save", "as_of", "clock"]
+
+
+@settings(max_examples=examples(400))
+@given(st.lists(st.tuples(st.sampled_from(CALLS), KEYS, st.integers(0, 9)), max_size=40))
+def test_a_state_at_hand_is_seen_by_whatever_looks_next(calls: list[tuple[str, bytes, int]]) -> None:
+    for monoid in (Held(), Odd()):
+        plain = Plain(monoid)
+        for name, key, n in [*calls, ("items", b"a", 0)]:
+            getattr(plain, name)(key, n)
+
+
 # -- the rules of the reference ----------------------------------------------------------------------------
 
 

@@ -35,6 +35,7 @@ from drivetrain.spark.compile.keyed import (
     Unpack,
     bucket_of,
 )
+from drivetrain.spark.compile.message_payloads import MessageForm, entries_of
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 from nightly_run import examples
 
@@ -334,9 +335,12 @@ class Running(Task[str, str]):
         yield f"task {self.index} had {self.n}"
 
 
+TASK_FORM = MessageForm(("value",), None, timed=True)
+
+
 def task_bucket(task: Any = Running, key: int = 2) -> Bucket:
     operation = Process(task, "T", message_type(str), 3, (partitioners.hash(),), True, False)
-    return Bucket(TaskFunction(operation, "t", "t (app.py:5)"), key)
+    return Bucket(TaskFunction(operation, "t", "t (app.py:5)", TASK_FORM), key)
 
 
 def task_payloads(rows_: list[tuple[int, int, str]]) -> dict[int, list[bytes]]:
@@ -350,7 +354,7 @@ def task_payloads(rows_: list[tuple[int, int, str]]) -> dict[int, list[bytes]]:
         names=["value", "__to", "__ts"],
     )
     out: dict[int, list[bytes]] = defaultdict(list)
-    for b in TaskPack(("value",), None, timed=True)([made]):
+    for b in TaskPack(TASK_FORM)([made]):
         for bucket, payload in zip(
             b.column("bucket").to_pylist(), b.column("payload").to_pylist(), strict=True
         ):
@@ -381,10 +385,8 @@ def test_sessions_are_exact_in_microseconds() -> None:
 
 def test_messages_are_packed_by_task_in_order_with_their_timestamps() -> None:
     made = task_payloads([(2, 5, "a"), (0, 6, "b"), (2, 4, "c")])
-    assert {to: [cloudpickle.loads(p) for p in ps] for to, ps in made.items()} == {
-        2: [[(5_000, "a"), (4_000, "c")]],
-        0: [[(6_000, "b")]],
-    }
+    found = {to: [e for p in payloads for e in entries_of(p, TASK_FORM)] for to, payloads in made.items()}
+    assert found == {2: [(b"", [5_000, 4_000], ["a", "c"])], 0: [(b"", [6_000], ["b"])]}
 
 
 def test_attributes_live_from_batch_to_batch_and_hooks_hear_of_clock_and_end() -> None:

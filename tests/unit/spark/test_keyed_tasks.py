@@ -8,7 +8,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from fake_group import FakeGroup
 from pyspark import cloudpickle
@@ -22,8 +24,10 @@ from drivetrain.core.state.key_migration import Declaration, declaration
 from drivetrain.core.state.key_states import KeyStates
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import GraphError, InputError, UserError
+from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.compile.keyed_tasks import KeyedFunction
+from drivetrain.spark.compile.message_payloads import MessageForm, payloads
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 from drivetrain.spark.state.keyed_state import keyed_values
 
@@ -38,6 +42,9 @@ class Message:
     ms: int
     key: str
     n: int
+
+
+FORM = MessageForm(("ms", "key", "n"), Message, timed=True)
 
 
 class Remembers(KeyedTask[Message, tuple[Any, ...]]):
@@ -88,6 +95,14 @@ def remembered(before: list[tuple[int, int]], now: int) -> tuple[Any, ...]:
     return last, len(before) or None, tuple(alive), tuple(sorted({n % 3: n for n in alive}.items()))
 
 
+def payload_of(key: str, events: list[Event]) -> bytes:
+    columns = [pa.array(column) for column in zip(*events, strict=True)]
+    stamps = pa.array([ms * 1000 for ms, *_ in events], pa.timestamp("us", "UTC"))
+    made = pa.RecordBatch.from_arrays([*columns, stamps], [*FORM.columns, TS])
+    packed = payloads(made, np.zeros(len(events), np.int32), [encoded_key(key)], [0])
+    return packed.column("payload")[0].as_py()  # type: ignore[no-any-return]
+
+
 class Buckets:
     """Spark, as far as a keyed Task sees it: a group, batches, timeouts, and processes that die."""
 
@@ -98,7 +113,7 @@ class Buckets:
         self.restart()
 
     def restart(self) -> None:
-        self.function = KeyedFunction(self.operation, "task", "task", str(next(RUNS)))
+        self.function = KeyedFunction(self.operation, "task", "task", str(next(RUNS)), FORM)
 
     def batch(self, events: list[Event], clock_ms: int) -> list[tuple[Any, int]]:
         """The results of a batch with their times in ms; none if the bucket is not called."""
@@ -110,11 +125,7 @@ class Buckets:
         by_key: dict[str, list[Event]] = defaultdict(list)
         for event in events:
             by_key[event[1]].append(event)
-        entries = [
-            (encoded_key(key), [ms * 1000 for ms, *_ in mine], [Message(*event) for event in mine])
-            for key, mine in by_key.items()
-        ]
-        frame = pd.DataFrame({"payload": [cloudpickle.dumps([entry]) for entry in entries]})
+        frame = pd.DataFrame({"payload": [payload_of(key, mine) for key, mine in by_key.items()]})
         out = list(self.function((0,), iter([frame]), group))
         self.late += sum(frame["late"][0] for frame in out)
         results = [r for frame in out if frame["payload"][0] for r in cloudpickle.loads(frame["payload"][0])]

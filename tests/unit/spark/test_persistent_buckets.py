@@ -27,6 +27,7 @@ from drivetrain.errors import InputError, UserError
 from drivetrain.runtime.state_pictures import Pictures
 from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.compile import persistent_packs
+from drivetrain.spark.compile.message_payloads import MessageForm
 from drivetrain.spark.compile.persistent_buckets import PersistentFunction
 from drivetrain.spark.compile.persistent_packs import ColumnPack, MessagePack, SumPack
 from drivetrain.spark.compile.persistent_rules import PlainCodec, rules_of
@@ -51,7 +52,8 @@ class Buckets:
         self.operation = cast(Process, process(task, 1, (), None))
         self.rules = rules_of(self.operation)
         run = str(next(RUNS))
-        self.function = PersistentFunction(self.operation, "task", "task", self.rules, pictures, run)
+        form = MessageForm(("key", "n"), None, timed=True)
+        self.function = PersistentFunction(self.operation, "task", "task", self.rules, pictures, run, form)
         self.groups: dict[int, FakeGroup] = defaultdict(FakeGroup)
         self.called: list[int] = []
         self.late = 0

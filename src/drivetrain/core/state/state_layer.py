@@ -16,7 +16,8 @@ S = TypeVar("S")
 GONE: Final[Any] = object()
 """The state of a key that has none: states may be None themselves."""
 
-_IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None)})
+IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None)})
+"""The types of states that nobody can change."""
 
 
 class Layer(Generic[S]):
@@ -39,7 +40,7 @@ class Layer(Generic[S]):
     def own(self, key: bytes) -> Any:
         """The state of a key for a caller that may change it, or `GONE`."""
         state = self.get(key)
-        if state is GONE or type(state) in _IMMUTABLE:
+        if state is GONE or type(state) in IMMUTABLE:
             return state
         return self._codec.decode(self._codec.encode(state))
 

@@ -47,13 +47,14 @@ import msgspec
 
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.state.key_timers import KeyTimers
-from drivetrain.core.state.state_layer import GONE, Layer
+from drivetrain.core.state.state_layer import GONE, IMMUTABLE, Layer
 from drivetrain.core.state.state_rules import EVER, EndedWindow, Span, StateRules
 from drivetrain.core.state.stored_form import StoredForm
 from drivetrain.errors import InputError, InternalError
 
 S = TypeVar("S")
 
+NO_KEY: Final = b""
 _MAGIC: Final = b"dts1"
 _FRAME: Final = struct.Struct("<4sII")
 
@@ -88,6 +89,10 @@ class TwoStates(Generic[S]):
         self.timers = KeyTimers()
         """The timers of the keys, kept with their states."""
         self._is_timeless: Final = rules.window is None and rules.step_ms is None
+        self.add: Final = rules.monoid.add
+        self.hot_key = NO_KEY
+        """The key whose state is at hand, or `NO_KEY`: its messages may be added to `hot`, by `add`."""
+        self.hot: Any = None
         self._checkpoint: dict[Span, Layer[S]] = {}
         self._panes: dict[int, dict[Span, Layer[S]]] = {}
         if saved is not None:
@@ -97,13 +102,13 @@ class TwoStates(Generic[S]):
 
     def update(self, key: bytes, ts_ms: int, message: Any) -> None:
         """Add one message to each of its windows that has not ended."""
-        monoid, is_late = self.rules.monoid, False
         if self._is_timeless:
-            layer = self._layer(EVER, ts_ms)
-            state = layer.get(key)
-            layer.put(key, monoid.add(monoid.zero() if state is GONE else state, message))
-            self.changed[EVER, key] = None
+            if key == self.hot_key:
+                self.hot = self.add(self.hot, message)
+            else:
+                self._heat(key, message)
             return
+        monoid, is_late = self.rules.monoid, False
         for span in self.rules.spans(ts_ms):
             if span != EVER and span[1] <= self.clock_ms:
                 is_late = True
@@ -114,6 +119,19 @@ class TwoStates(Generic[S]):
             layer.put(key, monoid.add(monoid.zero() if state is GONE else state, message))
             self.changed[span, key] = None
         self.late += is_late
+
+    def _heat(self, key: bytes, message: Any) -> None:
+        """Add the message, and keep the state of its key at hand: most next messages are of that key, too."""
+        state = self._layer(EVER, 0).get(key)
+        self.hot = self.add(self.rules.monoid.zero() if state is GONE else state, message)
+        self.hot_key = key
+        self.changed[EVER, key] = None
+
+    def _cool(self) -> None:
+        """Put the state at hand into its layer, before anything else looks there."""
+        key, self.hot_key = self.hot_key, NO_KEY
+        if key:
+            self._checkpoint[EVER].put(key, self.hot)
 
     def merge(self, key: bytes, span: Span, ts_ms: int, part: S, messages: int) -> None:
         """Add the partial state of some messages of one key, window and pane."""
@@ -131,6 +149,7 @@ class TwoStates(Generic[S]):
         return self.rules.step_ms is not None and ts_ms < self.checkpoint_ms
 
     def _layer(self, span: Span, ts_ms: int) -> Layer[S]:
+        self._cool()
         at = self._checkpoint
         if self.rules.step_ms is not None:
             # A late message must not change an existing picture: it goes into the pane of the next one.
@@ -143,6 +162,8 @@ class TwoStates(Generic[S]):
 
     def get(self, key: bytes, span: Span = EVER) -> Any:
         """The current state of a key, of all its messages; None without any, or when its window has ended."""
+        if key == self.hot_key and type(self.hot) in IMMUTABLE:
+            return self.hot
         if span != EVER and span[1] <= self.clock_ms:
             return None
         state = self._joined(key, span)
@@ -168,10 +189,12 @@ class TwoStates(Generic[S]):
         return state
 
     def _layers(self, span: Span) -> list[Layer[S]]:
+        self._cool()
         found = [self._checkpoint, *(self._panes[pane] for pane in sorted(self._panes))]
         return [at[span] for at in found if span in at]
 
     def _spans(self) -> list[Span]:
+        self._cool()
         return sorted({span for at in (self._checkpoint, *self._panes.values()) for span in at})
 
     def _keys(self, span: Span) -> dict[bytes, None]:
@@ -238,6 +261,7 @@ class TwoStates(Generic[S]):
         They must be all pictures after the requested time, and none before it.
         """
         present = self.rules.form.version, self.rules.is_coded
+        self._cool()
         found: dict[tuple[Span, bytes], tuple[bytes | None, int, bool]] = {}
         for picture in sorted(pictures, key=lambda p: p.at_ms):
             for span, kept in picture.before.items():
@@ -264,6 +288,7 @@ class TwoStates(Generic[S]):
 
     def saved(self) -> bytes:
         """All of it as bytes; only changed pages are encoded again."""
+        self._cool()
         layers: list[tuple[int | None, Span, bytes]] = []
         parts: list[tuple[int | None, dict[Span, Layer[S]]]] = [(None, self._checkpoint)]
         for at, spans in parts + sorted(self._panes.items()):

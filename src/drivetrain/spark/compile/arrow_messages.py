@@ -70,8 +70,21 @@ def with_form(
 
 def values_of(column: pa.Array) -> list[Any]:
     """The values of a column; maps as dicts, structs as dicts by field, instants in UTC."""
+    if _is_direct(column):
+        try:
+            return column.to_numpy(zero_copy_only=False).tolist()
+        except pa.ArrowException:  # text that is no UTF-8: the other way says where
+            return column.to_pylist()
     values: list[Any] = column.to_pylist()
     return [_with_dicts(v, column.type) for v in values] if _has_map(column.type) else values
+
+
+def _is_direct(column: pa.Array) -> bool:
+    """Whether NumPy makes the same Python values, which takes half the time."""
+    kind, types = column.type, pa.types
+    if types.is_string(kind) or types.is_binary(kind):
+        return True
+    return not column.null_count and bool(types.is_integer(kind) or types.is_float64(kind))
 
 
 def keys_of(column: pa.Array) -> list[Any]:

@@ -41,11 +41,12 @@ from drivetrain.spark.channel.watermark import clock_of, watermark_of
 from drivetrain.spark.compile.arrow_messages import columns_of, keys_of, messages_of
 from drivetrain.spark.compile.compiled_parts import mapped
 from drivetrain.spark.compile.frame import Frame, message_class
+from drivetrain.spark.compile.message_payloads import MessageForm, entries_of, payloads
 from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage
 from drivetrain.spark.compile.surroundings import Expand, StatefulPlan, Surroundings
-from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started
+from drivetrain.spark.compile.tasks import TO, add, call_hook, collect_all, started
 from drivetrain.spark.compile.windowed import BEFORE, keyed, require_timestamps
 from drivetrain.spark.session.dataframe_calls import filtered
 
@@ -84,9 +85,9 @@ def stateful_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> 
     assert isinstance(operation, Process)
     routed = route_to_task(node, inputs)
     columns = tuple(c for c in routed.columns if not c.startswith("__"))
-    pack = TaskPack(columns, inputs[0].resolved().message, TS in routed.columns)
-    packed = routed.mapInArrow(pack, PACKED)
-    out = kept_in_buckets(packed, TaskFunction(operation, node.id, str(node)))
+    form = MessageForm(columns, inputs[0].resolved().message, TS in routed.columns)
+    packed = routed.mapInArrow(TaskPack(form), PACKED)
+    out = kept_in_buckets(packed, TaskFunction(operation, node.id, str(node), form))
     results = ResultColumns.of(operation)
     unpack = UnpackResults(results, str(node))
     return StatefulPlan(out, expand=expander(unpack, results.schema, message_class(operation.type)))
@@ -187,27 +188,18 @@ class FoldPack:
 
 @dataclass(frozen=True)
 class TaskPack:
-    """Packs (timestamp in µs, message) pairs by task."""
+    """Packs messages by task."""
 
-    columns: tuple[str, ...]
-    message: type | None
-    timed: bool
+    form: MessageForm
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row per task that gets messages of a batch."""
         for batch in batches:
-            buckets: dict[int, list[Any]] = {}
-            stamps = timestamps_us(batch, self.timed)
-            rows = zip(
-                batch.column(TO).to_pylist(),
-                stamps,
-                messages_of(batch, self.columns, self.message),
-                strict=True,
-            )
-            for to, ts_us, message in rows:
-                buckets.setdefault(to, []).append((ts_us, message))
-            if buckets:
-                yield packed_batch(buckets)
+            if batch.num_rows:
+                tasks = batch.column(batch.schema.get_field_index(TO)).dictionary_encode()
+                to = tasks.dictionary.to_pylist()
+                rows = batch.select(self.form.needed)
+                yield payloads(rows, tasks.indices.to_numpy(), [b""] * len(to), to)
 
 
 def packed_batch(buckets: dict[int, list[Any]]) -> pa.RecordBatch:
@@ -268,6 +260,7 @@ class TaskFunction:
     operation: Process
     id: str
     operator: str
+    form: MessageForm
 
     def __call__(self, key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         """Yield one row of packed results, if there are any."""
@@ -280,8 +273,8 @@ class TaskFunction:
         if not state.hasTimedOut:
             for frame in frames:
                 for payload in frame["payload"]:
-                    for ts_us, message in cloudpickle.loads(payload):
-                        collect(self.operator, task, message, ts_us, out, at)
+                    for _, stamps, messages in entries_of(payload, self.form):
+                        collect_all(self.operator, task, messages, stamps, out, at)
         stamp_us = hook_stamp_ms(clock_ms) * 1000
         if known_clock(clock_ms) is not None:
             for result in call_hook(self.operator, "on_clock", task.on_clock, clock_ms):

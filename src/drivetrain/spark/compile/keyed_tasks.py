@@ -13,9 +13,9 @@ Called by `operators`, and through Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final
 
 import pandas as pd
@@ -41,6 +41,7 @@ from drivetrain.spark.compile.keyed import (
     result_row,
     timeout_at,
 )
+from drivetrain.spark.compile.message_payloads import Entry, MessageForm, entries_of
 from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.persistent_buckets import instance_of
 from drivetrain.spark.compile.persistent_packs import MessagePack
@@ -64,7 +65,8 @@ def keyed_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Sta
     columns = ready[0].columns
     pack = MessagePack(operation, str(node), operation.keyed.keys, columns, ready[0].message, ready[0].timed)
     packed = union.mapInArrow(MeasuredStage(pack), PACKED)
-    out = kept_in_buckets(packed, KeyedFunction(operation, node.id, str(node), around.run_id))
+    form = MessageForm(columns, ready[0].message, ready[0].timed)
+    out = kept_in_buckets(packed, KeyedFunction(operation, node.id, str(node), around.run_id, form))
     results = ResultColumns.of(operation)
     unpack = UnpackResults(results, str(node))
     return StatefulPlan(out, expand=expander(unpack, results.schema, message_class(operation.type)))
@@ -89,6 +91,7 @@ class KeyedFunction(BucketFunction):
     id: str
     operator: str
     run_id: str
+    form: MessageForm
 
     def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         declared = self.operation.keyed
@@ -98,7 +101,7 @@ class KeyedFunction(BucketFunction):
         task = instance_of(self.operation, self.id, self.operator, self.run_id, bucket, clock_ms)
         batch = _Batch(self.operator, declared, states, task, clock_ms)
         came = [] if state.hasTimedOut else [p for frame in frames for p in frame["payload"]]
-        batch.run([entry for payload in came for entry in cloudpickle.loads(payload)])
+        batch.run(chain.from_iterable(entries_of(payload, self.form) for payload in came))
         if states.is_empty:
             if state.exists:
                 state.remove()
@@ -150,9 +153,8 @@ class _Batch:
         """The results of the hooks, for `keyed.Unpack`."""
         return [((), value, us) for value, us in zip(self._out, self._at_us, strict=True)]
 
-    def run(self, entries: list[Any]) -> None:
-        """Take messages, `(key, times in µs, messages)`, and call timers, in the order that the Task
-        declares."""
+    def run(self, entries: Iterable[Entry]) -> None:
+        """Take messages and call timers, in the order that the Task declares."""
         if self._declared.in_order:
             self._hold(entries)
             self._call_due()
@@ -172,9 +174,10 @@ class _Batch:
         if self._clock_ms < FINAL_CLOCK_MS:
             self._states.expire(self._clock_ms, self._ttls_us)
 
-    def _hold(self, entries: list[Any]) -> None:
+    def _hold(self, entries: Iterable[Entry]) -> None:
         """Hold messages, except late ones."""
         for key, stamps, messages in entries:
+            assert stamps is not None  # in_order needs event time
             for ts_us, message in zip(stamps, messages, strict=True):
                 if ts_us < self._clock_ms * 1000:
                     self.late += 1

@@ -23,6 +23,7 @@ from drivetrain.core.state.state_rules import StateRules
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile.frame import Frame, message_class, require_column
 from drivetrain.spark.compile.keyed import PACKED, UnpackResults, expander, kept_in_buckets
+from drivetrain.spark.compile.message_payloads import MessageForm
 from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.persistent_buckets import PersistentFunction
 from drivetrain.spark.compile.persistent_packs import ColumnPack, MessagePack, SumPack
@@ -48,7 +49,8 @@ def persistent_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -
     if isinstance(rules.monoid, ColumnMonoid):
         rules = replace(rules, monoid=_taking(rules.monoid, columns, ready[0].message))
     packed = union.mapInArrow(MeasuredStage(_pack(node, rules, columns, ready[0])), PACKED)
-    function = PersistentFunction(operation, node.id, str(node), rules, around.pictures, around.run_id)
+    form = MessageForm(columns, ready[0].message, ready[0].timed)
+    function = PersistentFunction(operation, node.id, str(node), rules, around.pictures, around.run_id, form)
     out = kept_in_buckets(packed, function)
     results = ResultColumns.of(operation)
     unpack = UnpackResults(results, str(node))

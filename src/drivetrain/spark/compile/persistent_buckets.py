@@ -13,9 +13,8 @@ Called by `persistent`, through Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any, Final
 
 import pandas as pd
@@ -32,8 +31,9 @@ from drivetrain.core.state.two_state import TwoStates
 from drivetrain.runtime.state_pictures import Pictures
 from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.keyed import clock_in, hook_stamp_ms, result_row, timeout_at
+from drivetrain.spark.compile.message_payloads import Entry, MessageForm, entries_of
 from drivetrain.spark.compile.python_stage import operator_error
-from drivetrain.spark.compile.tasks import add, call_hook, collect, started
+from drivetrain.spark.compile.tasks import add, call_hook, collect_all, started
 from drivetrain.spark.compile.timers_of_key import TimersOfKey
 
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
@@ -47,7 +47,7 @@ class RunningState(TimersOfKey):
         self._bucket: Final = bucket
         super().__init__(states, kind, PersistentTask)
         self.key: bytes | None = None
-        self.timestamp_ms = 0
+        self.timestamp_us = 0
         self.timer_key: bytes | None = None
         """The key whose timers can be set; None outside of hooks of one key."""
 
@@ -59,9 +59,18 @@ class RunningState(TimersOfKey):
 
     def update(self, message: Any, timestamp_ms: int | None = None) -> None:
         """Merge a message into the state of the current key; raises RuntimeError if there is none."""
+        states = self._states
+        if self.key == states.hot_key:  # without a call: most messages come this way
+            states.hot = states.add(states.hot, message)
+            return
         if self.key is None:
             raise RuntimeError("a state is updated in on_next, where there is a message with a key")
-        self._states.update(self.key, self.timestamp_ms if timestamp_ms is None else timestamp_ms, message)
+        states.update(self.key, self.timestamp_us // 1000 if timestamp_ms is None else timestamp_ms, message)
+
+    def following(self, stamps: Iterable[int]) -> Iterator[int]:
+        """The timestamps (µs) of messages, each of which counts until the next one is taken."""
+        for self.timestamp_us in stamps:
+            yield self.timestamp_us
 
     def get(self, key: Any = None) -> Any:
         """The value of a key; raises RuntimeError for a key of another bucket."""
@@ -78,7 +87,9 @@ class RunningState(TimersOfKey):
         """The oldest open window of the message, or, without a message, of the key."""
         if self._states.rules.window is None:
             return EVER
-        among = self._states.rules.spans(self.timestamp_ms) if self.key else self._states.spans_of(key)
+        among = (
+            self._states.rules.spans(self.timestamp_us // 1000) if self.key else self._states.spans_of(key)
+        )
         return next((span for span in among if span[1] > self._states.clock_ms), None)
 
 
@@ -92,6 +103,7 @@ class PersistentFunction(BucketFunction):
     rules: StateRules[Any]
     pictures: str | None
     run_id: str
+    form: MessageForm
 
     def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         clock_ms = clock_in(state)
@@ -101,7 +113,10 @@ class PersistentFunction(BucketFunction):
         if not state.hasTimedOut:
             for frame in frames:
                 for payload in frame["payload"]:
-                    batch.take(cloudpickle.loads(payload))
+                    if batch.merges:
+                        batch.merge(cloudpickle.loads(payload))
+                    else:
+                        batch.take(entries_of(payload, self.form))
         batch.conclude()
         if not states.is_empty or (batch.handles_end and clock_ms < FINAL_CLOCK_MS):
             state.update((states.saved(),))
@@ -140,6 +155,8 @@ class _BucketBatch:
         kind: Any = type(self.task)
         self.running = RunningState(states, bucket, kind)
         setattr(self.task, RUNNING, self.running)
+        # On the instance, it is found without a call of the class attribute's `__get__`.
+        self.task.__dict__["state"] = self.running
         self.merges = merges_only(kind)
         self.reports_changes = kind.on_change is not PersistentTask.on_change
         self.handles_clock = kind.on_clock is not Task.on_clock
@@ -181,25 +198,26 @@ class _BucketBatch:
         while (timer := timers.take(until_ms)) is not None:
             at_ms, key = timer
             stamp_ms = max(stamp_ms, at_ms)
-            running.key, running.timer_key, running.timestamp_ms = key, key, at_ms
+            running.key, running.timer_key, running.timestamp_us = key, key, at_ms * 1000
             self._call("on_timer", stamp_ms, decoded_key(key), at_ms)
         running.key, running.timer_key, running.takes_timers = None, None, True
 
-    def take(self, entries: list[Any]) -> None:
-        """Merge the messages of a batch, or their partial results."""
-        if self.merges:
-            try:
-                for entry in entries:
-                    self.states.merge(*entry)
-            except Exception as error:
-                raise operator_error(self.function.operator, None, error) from error
-            return
-        running, operator, task = self.running, self.function.operator, self.task
+    def merge(self, entries: list[Any]) -> None:
+        """Merge the partial results of a batch's messages."""
+        try:
+            for entry in entries:
+                self.states.merge(*entry)
+        except Exception as error:
+            raise operator_error(self.function.operator, None, error) from error
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        """Call the Task with the messages of a batch."""
+        running, operator = self.running, self.function.operator
         for key, stamps, messages in entries:
             running.key = running.timer_key = key
-            for ts_us, message in zip(repeat(0) if stamps is None else stamps, messages, strict=False):
-                running.timestamp_ms = ts_us // 1000
-                collect(operator, task, message, ts_us, self._out, self._at_us)
+            running.timestamp_us = 0
+            times = None if stamps is None else running.following(stamps)
+            collect_all(operator, self.task, messages, times, self._out, self._at_us)
         running.key = running.timer_key = None
 
     def conclude(self) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,13 +24,16 @@ from drivetrain.api.states.key_monoids import ColumnMonoid
 from drivetrain.core.state.paged_state import bucket_of
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.core.state.state_rules import EVER, Span, StateRules
-from drivetrain.spark.compile.arrow_messages import keys_of, messages_of
+from drivetrain.spark.compile.arrow_messages import keys_of, messages_of, values_of
 from drivetrain.spark.compile.float_order import as_floats, as_ordered
 from drivetrain.spark.compile.keyed import packed_batch, timestamps_us
+from drivetrain.spark.compile.message_payloads import MessageForm, payloads
 from drivetrain.spark.compile.python_stage import operator_error
 
 _MANY: Final = 400_000
 """Rows that are reduced together before the shuffle."""
+_MANY_BYTES: Final = 16 << 20
+"""And their bytes, where messages travel as they are: a payload may be as large."""
 _GROUPS: Final = 1_000_000
 """Groups that are held before they are reduced again; if more than half remain then, they are sent."""
 _SPAN: Final = "__start"
@@ -83,37 +88,38 @@ class _Pack:
 
 @dataclass(frozen=True)
 class MessagePack(_Pack):
-    """Packs messages with their timestamps by key and bucket, for Tasks that process each one.
-
-    An entry is `(key, timestamps in µs or None without event time, messages)`.
-    """
+    """Packs messages with their timestamps by key and bucket, for Tasks that process each one."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row per bucket that occurs in some batches."""
-        held: dict[Any, tuple[list[int], list[Any]]] = {}
-        rows = 0
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
         for batch in batches:
-            for key, ts_us, message in self._keyed(batch):
-                of = held.get(key)
-                if of is None:
-                    of = held[key] = ([], [])
-                of[0].append(ts_us)
-                of[1].append(message)
-            rows += batch.num_rows
-            if rows > _MANY // 8:
-                yield packed_batch(self._buckets(held))
-                held, rows = {}, 0
-        if held:
-            yield packed_batch(self._buckets(held))
+            if batch.num_rows:
+                waiting.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows > _MANY or size > _MANY_BYTES:
+                yield self._packed(waiting)
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            yield self._packed(waiting)
 
-    def _buckets(self, held: dict[Any, tuple[list[int], list[Any]]]) -> dict[int, list[Any]]:
-        buckets: dict[int, list[Any]] = {}
-        for key, (stamps, messages) in held.items():
-            encoded = self._encoded(key)
-            # Without event time all timestamps are the same.
-            kept = stamps if self.timed else None
-            buckets.setdefault(bucket_of(encoded), []).append((encoded, kept, messages))
-        return buckets
+    def _packed(self, waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+        batch = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+        numbers, keys = self._numbered(batch)
+        encoded = list(map(self._encoded, keys))
+        rows = batch.select(MessageForm(self.columns, self.message, self.timed).needed)
+        return payloads(rows, numbers, encoded, list(map(bucket_of, encoded)))
+
+    def _numbered(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[Any], list[Any]]:
+        """The number of each row's key, and the keys by number, in the order in which they occur."""
+        if len(self.keys) == 1 and _compares_alike(batch.column(self.keys[0]).type):
+            coded = batch.column(self.keys[0]).dictionary_encode(null_encoding="encode")
+            return coded.indices.to_numpy(), values_of(coded.dictionary)
+        messages = [] if self.keys else messages_of(batch, self.columns, self.message)
+        known: dict[Any, int] = {}
+        numbers = (known.setdefault(key, len(known)) for key in self._keys(batch, messages))
+        return np.fromiter(numbers, np.int64, batch.num_rows), list(known)
 
 
 @dataclass(frozen=True)
@@ -268,6 +274,12 @@ class ColumnPack(_MergingPack):
             entry = (encoded, (start, start + size_ms), pane, part, count)
             buckets.setdefault(bucket_of(encoded), []).append(entry)
         return buckets
+
+
+def _compares_alike(kind: pa.DataType) -> bool:
+    """Whether Arrow tells values of a type apart as Python does their keys."""
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_integer(kind) or types.is_binary(kind))
 
 
 def _cut(times: pa.Array, step: int, per: int = 1) -> pa.Array:

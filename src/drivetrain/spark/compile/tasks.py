@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -238,9 +239,8 @@ class TaskStage:
         )
         out: list[Any] = []
         at: list[int] = []
-        for i, message in enumerate(messages_of(batch, self.columns, self.message)):
-            ts_us = stamps[i] if stamps is not None else 0
-            collect(self.operator, task, message, ts_us, out, at)
+        messages = messages_of(batch, self.columns, self.message)
+        collect_all(self.operator, task, messages, stamps, out, at)
         yield self._batch(out, at)
 
     def _emit(self, results: Iterable[Any]) -> Iterator[pa.RecordBatch]:
@@ -290,6 +290,26 @@ def collect(
         if results is not None:
             for result in results:
                 add(result, ts_us, out, at)
+    except Exception as error:
+        raise operator_error(operator, message, error) from error
+
+
+def collect_all(
+    operator: str,
+    task: Task[Any, Any],
+    messages: Iterable[Any],
+    stamps: Iterable[int] | None,
+    out: list[Any],
+    at: list[int],
+) -> None:
+    """Call `on_next` for each message; without `stamps`, their timestamps are 0."""
+    on_next, message = task.on_next, None
+    try:
+        for ts_us, message in zip(repeat(0) if stamps is None else stamps, messages, strict=False):
+            results = on_next(message)
+            if results is not None:
+                for result in results:
+                    add(result, ts_us, out, at)
     except Exception as error:
         raise operator_error(operator, message, error) from error
 
