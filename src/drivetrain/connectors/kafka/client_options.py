@@ -1,8 +1,8 @@
 """One set of Kafka settings for two clients, better defaults, and no secrets in messages.
 
 The problem: users know Kafka's settings by the names of Kafka's own (Java) clients, and Spark's connector
-takes these. The transactional producer is librdkafka, which has other names for some of them, and other
-forms for keys and certificates.
+and the transactional producer take these. What is asked of the brokers before Spark is started is asked by
+librdkafka, which has other names for some of them, and other forms for keys and certificates.
 
 The design: settings are given only in Kafka's names. Those with the same name in librdkafka are passed on
 unchanged; a table translates the others; user and password are extracted from the login module's line. A
@@ -31,9 +31,10 @@ _JAAS = re.compile(
 _FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\S+))""")
 _RENAMED = {
     "max.request.size": "message.max.bytes",
-    "buffer.memory": None,  # the sink bounds its own queue
-    "max.block.ms": None,  # the sink bounds its own waiting
+    "buffer.memory": None,  # of producers only
+    "max.block.ms": None,
     "delivery.timeout.ms": None,
+    "send.buffer.bytes": None,
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
