@@ -20,6 +20,7 @@ from drivetrain import sinks
 from drivetrain.connectors.kafka.java_producer import JavaProducer
 from drivetrain.connectors.opening import open_sink
 from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.checkpoint.publication import Marker
 from drivetrain.errors import InternalError, OutputError
 from drivetrain.spark.connector.sink import SinkContext
 from drivetrain.spark.measure import small_batches
@@ -146,7 +147,7 @@ def test_a_transaction_that_a_dead_process_left_open_does_not_keep_the_next_one_
     producer.begin()
     for segment in dead._outbox.files(dead._outbox.prepared(1)):
         assert producer.send(segment) == 1
-    producer.mark(dead._target.group, topic, 2, dead._known.token)
+    producer.mark(*dead._target.position(Marker(dead._known.token, 1)))
     restarted = again(timeout="15 s")
     restarted.validate()
     assert restarted.write(rows(spark, 1), 0) == 0
@@ -224,8 +225,9 @@ def test_a_transaction_that_lasts_too_long_is_told_as_that(
     def too_slowly(producer: JavaProducer, segment: Segment) -> int:
         sent = plain(producer, segment)
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not aborted(mortal, f"drivetrain.app-{topic}.out"):
-            time.sleep(0.1)
+        for is_over in (False, True):  # first the message arrives
+            while time.monotonic() < deadline and aborted(mortal, writer._target.group) != is_over:
+                time.sleep(0.05)
         return sent
 
     monkeypatch.setattr(JavaProducer, "send", too_slowly)

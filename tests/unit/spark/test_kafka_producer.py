@@ -103,7 +103,7 @@ def opened() -> Opened:
 
 
 SEGMENTS = [Segment(path, rows, 1, 1, 0, 0) for path, rows in (("/first", 2), ("/second", 1))]
-WHOLE = [("/first",), ("/second",), ("t", 8, "me")]
+WHOLE = [("/first",), ("/second",), ("t", 8, "me\0")]
 
 
 @pytest.mark.parametrize(

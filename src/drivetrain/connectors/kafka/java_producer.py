@@ -123,7 +123,7 @@ def _gateway(config: Config | None, application: str) -> JavaGateway:
 def _sender_class(gateway: JavaGateway) -> Any:
     """The class, compiled once for each Java process."""
     with _compiling:
-        found = getattr(gateway, _COMPILED, None)
+        found = vars(gateway).get(_COMPILED)
         if found is None:
             found = _compiled(gateway.jvm)
             setattr(gateway, _COMPILED, found)

@@ -204,6 +204,12 @@ class KafkaTarget:
             consumer.close()
         return Marker(found.metadata or "", found.offset - 1) if found.offset >= 0 else None
 
+    def position(self, marker: Marker) -> tuple[str, str, int, str]:
+        """The group of the marker, the topic, and the offset with its metadata."""
+        assert self.sink.topic is not None
+        # confluent-kafka reads metadata up to a zero, which it writes itself, but other clients do not.
+        return self.group, self.sink.topic, marker.batch + 1, f"{marker.token}\0"
+
     def forget_marker(self) -> None:
         """Remove the marker, if there is one."""
 

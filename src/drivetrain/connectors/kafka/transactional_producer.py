@@ -164,7 +164,7 @@ class TransactionalProducer:
     # -- implementation ----------------------------------------------------------------------------
 
     def _send_marker(self, marker: Marker) -> None:
-        self._producer.mark(self._target.group, self._sink.topic, marker.batch + 1, marker.token)
+        self._producer.mark(*self._target.position(marker))
 
     def _give_up(self, error: ClientError, began_s: float, deadline: float) -> None:
         """End the transaction, or else close the producer; raises errors that another try cannot solve."""

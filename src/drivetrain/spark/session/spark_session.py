@@ -72,8 +72,9 @@ _SILENT = (
     "org.apache.spark.sql.execution.datasources.v2",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.kafka.clients.producer.internals.Sender",
 )
-"""Spark's loggers of errors that Drivetrain reports itself, and of each clean stop of a query."""
+"""Loggers of errors that Drivetrain reports itself, and of each clean stop of a query."""
 
 
 _RUNNER_ENVIRONMENT = {

@@ -64,8 +64,14 @@ public class TransactionSender {
     producer.beginTransaction();
   }
 
-  /** Commits, with the transaction, an offset and its metadata to a consumer group. */
+  /**
+   * Commits, with the transaction, an offset and its metadata to a consumer group.
+   *
+   * <p>All messages have arrived before, or been refused: a request that waits while another one finds out that
+   * this producer is fenced would be forgotten by Kafka's client (3.9), and waited for in vain.
+   */
   public void mark(String group, String topic, long offset, String metadata) {
+    producer.flush();
     producer.sendOffsetsToTransaction(
         Collections.singletonMap(new TopicPartition(topic, 0), new OffsetAndMetadata(offset, metadata)),
         new ConsumerGroupMetadata(group));
