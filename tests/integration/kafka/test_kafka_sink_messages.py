@@ -289,6 +289,49 @@ def test_a_large_batch_is_written_by_the_tasks_and_sent_whole(
     assert not list((tmp_path / "s" / "outbox").rglob("*.arrow"))
 
 
+@pytest.mark.parametrize("writer", ["Python", "Java"])
+def test_whoever_wrote_the_files_every_byte_arrives_in_order(
+    spark: SparkSession, broker: Broker, topic: str, opened: Any, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    if writer == "Java":  # or Python in tasks, where Java's class is missing
+        monkeypatch.setattr(small_batches, "small_table", lambda _: None)
+    broker.create(topic)
+    # Repetitions of all lengths, near and far, and what cannot be compressed.
+    value = (
+        "concat(repeat(cast(id as string), id % 40), sha2(cast(id as string), 512), repeat('x', id % 300))"
+    )
+    key = "if(id % 5 = 0, null, concat('key-', id % 97))"
+    rows = spark.range(0, 30_000, 1, 2).selectExpr(
+        f"{key} as k", f"if(id % 11 = 0, null, {value}) as v", "map('n', cast(id as string)) as h"
+    )
+    wanted = [tuple(row) for row in rows.select("k", "v", "h").collect()]
+    sink = sinks.kafka(broker.bootstrap, topic, key="k", value="v", headers="h")
+    assert opened(sink).write(rows, 0) == 30_000
+    found = [
+        (
+            None if m.key() is None else m.key().decode(),
+            None if m.value() is None else m.value().decode(),
+            {name: content.decode() for name, content in m.headers()},
+        )
+        for m in messages(broker, topic)
+    ]
+    assert found == wanted
+
+
+def test_a_message_that_the_broker_refuses_is_named_and_nothing_of_its_batch_is_seen(
+    spark: SparkSession, broker: Broker, topic: str, opened: Any
+) -> None:
+    broker.create(topic, cleanup_policy="compact")  # which takes no messages without a key
+    writer = opened(sinks.kafka(broker.bootstrap, topic, key="k", value="v"))
+    rows = spark.sql("select 'a' as k, 'private' as v union all select null, 'private'")
+    with pytest.raises(OutputError, match="Kafka refuses") as caught:
+        writer.write(rows, 0)
+    assert f"topic {topic}, key ''" in str(caught.value)
+    assert "private" not in str(caught.value)
+    assert writer.write(rows.where("k is not null"), 0) == 1
+    assert values(broker, topic) == ["private"]
+
+
 @pytest.mark.nightly("test_kafka_security reaches what it reaches")
 @BOTH
 def test_a_batch_without_rows_sends_nothing_and_ends(

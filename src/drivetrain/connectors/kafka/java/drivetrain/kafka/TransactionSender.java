@@ -46,6 +46,7 @@ public class TransactionSender {
   private String topic;
   private final HashMap partitions = new HashMap();
   private volatile String refusal;
+  private boolean refusalSays;
 
   /** Makes the producer; `topic` is that of messages which name none, and may be null. */
   public void connect(Properties settings, String topic) {
@@ -167,12 +168,16 @@ public class TransactionSender {
     return error;
   }
 
+  /** The messages beside one that a broker refused fail by another kind of error, which says nothing. */
   private synchronized void note(Throwable error, String to, byte[] key) {
-    if (refusal == null && !(error instanceof TransactionAbortedException)) {
-      int shown = key == null ? 0 : Math.min(key.length, KEY_BYTES);
-      String start = key == null ? "" : new String(key, 0, shown, StandardCharsets.ISO_8859_1);
-      refusal = described(error) + "\0" + to + "\0" + start;
+    boolean says = error instanceof ApiException || error instanceof Unsendable;
+    if (error instanceof TransactionAbortedException || (refusal != null && (!says || refusalSays))) {
+      return;
     }
+    int shown = key == null ? 0 : Math.min(key.length, KEY_BYTES);
+    String start = key == null ? "" : new String(key, 0, shown, StandardCharsets.ISO_8859_1);
+    refusal = described(error) + "\0" + to + "\0" + start;
+    refusalSays = says;
   }
 
   /** An error as its name in Kafka's protocol, whether to call again, whether it passes, and its text. */
