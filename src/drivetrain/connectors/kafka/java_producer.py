@@ -92,10 +92,10 @@ class JavaProducer:
 
     def refusal(self) -> tuple[ClientError, str] | None:
         """Why the first message was not accepted that was not, and where it should have gone."""
-        told = self._called(self._sender.refusal)
-        if told is None:
+        found = self._called(self._sender.refusal)
+        if found is None:
             return None
-        *described, topic, key = told.split("\0", 5)
+        *described, topic, key = found.split("\0", 5)
         return _error("\0".join(described)), f"topic {topic}, key {key!r}"
 
     def _called(self, call: Callable[[], Any]) -> Any:

@@ -226,7 +226,7 @@ class TransactionalProducer:
         )
 
     def _retried(self, call: Callable[[], Any], deadline: float) -> None:
-        """Call again while the client says so, until the time is over."""
+        """Call again after errors that allow it, until the time is over."""
         while True:
             try:
                 call()

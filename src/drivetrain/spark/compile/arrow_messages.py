@@ -73,7 +73,7 @@ def values_of(column: pa.Array) -> list[Any]:
     if _is_direct(column):
         try:
             return column.to_numpy(zero_copy_only=False).tolist()
-        except pa.ArrowException:  # text that is no UTF-8: the other way says where
+        except pa.ArrowException:  # text that is no UTF-8: the error names the byte here
             return column.to_pylist()
     values: list[Any] = column.to_pylist()
     return [_with_dicts(v, column.type) for v in values] if _has_map(column.type) else values

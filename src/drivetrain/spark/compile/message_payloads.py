@@ -1,6 +1,6 @@
 """Messages on their way to the groups of Spark's keyed state: a payload for each bucket, of Arrow columns.
 
-Problem: Python objects for each message, made before the shuffle, pickled, and made again after it, take
+Problem: Python objects for each message, made before the shuffle, pickled, and created again after it, take
 longer than everything that a Task does with them.
 
 Design: rows are sorted by bucket and key, with Arrow and NumPy; the messages of a key keep their order. A
