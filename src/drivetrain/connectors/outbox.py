@@ -73,7 +73,8 @@ class Outbox:
 
     def __init__(self, state_dir: str, sink_id: str) -> None:
         self.note = Path(state_dir).absolute() / "publication.json"
-        self._store = ChannelStore(str(self.note.parent / "outbox"), fragment=sink_id)
+        self._place = self.note.parent / "outbox"
+        self._store = ChannelStore(str(self._place), fragment=sink_id)
         self._files = self._store.files
         self._small = SmallBatches()
         self._cleaned = False
@@ -129,7 +130,7 @@ class Outbox:
         """Name the segments of a staged batch, in place of those it had before."""
         before = self.prepared(batch.batch)
         name = self._name(batch.batch)
-        directory = self.note.parent / "outbox" / _BATCHES
+        directory = self._place / _BATCHES
         directory.mkdir(parents=True, exist_ok=True)
         publish_bytes(pafs.LocalFileSystem(), str(directory / name), msgspec.json.encode(batch))
         self._delete(before)
@@ -149,9 +150,9 @@ class Outbox:
 
     def files(self, batch: PreparedBatch) -> list[Segment]:
         """The segments of a batch with absolute paths, for who reads and verifies them itself."""
-        place = self.note.parent / "outbox"
         return [
-            msgspec.structs.replace(segment, path=str(place / segment.path)) for segment in batch.segments
+            msgspec.structs.replace(segment, path=str(self._place / segment.path))
+            for segment in batch.segments
         ]
 
     def messages(self, batch: PreparedBatch) -> Iterator[Any]:

@@ -32,6 +32,8 @@ from drivetrain.runtime.run_notes import durable_notes, read_notes, write_notes
 
 LOCK: Final = "prepared.lock"
 """The file of the lock; never deleted."""
+CLEARING: Final = "clearing"
+"""The file that is there while an application's state is deleted."""
 
 
 class Preparer(NamedTuple):
@@ -127,4 +129,4 @@ class Preparation:
 
     def _read(self) -> dict[str, Any]:
         # An incomplete directory is not a prepared one.
-        return {} if (self._directory / "clearing").exists() else read_notes(self._notes)
+        return {} if (self._directory / CLEARING).exists() else read_notes(self._notes)

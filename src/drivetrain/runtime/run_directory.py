@@ -55,12 +55,13 @@ from drivetrain.durable import sync, writing
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
+from drivetrain.runtime.emptied_directory import OWN_LOCK, empty
 from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.ownership import Ownership
 from drivetrain.runtime.planned_version import planned_version
-from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
+from drivetrain.runtime.preparation import CLEARING, NO_EXECUTORS, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
 from drivetrain.runtime.state.dropped_state import settle_checkpoints
 
@@ -85,7 +86,7 @@ class RunDirectory:
         self.settings = dict(settings)
         self.writers = writers
         self._is_trusted = False
-        self._lock = FileLock(self.path / "lock")
+        self._lock = FileLock(self.path / OWN_LOCK)
         self.ownership = Ownership(self.app_id, self._lock)
         self._notes = notes_in(self.path)
         self.preparation = Preparation(self.path)
@@ -194,7 +195,7 @@ class RunDirectory:
     def _tidy(self, *, fresh: bool) -> None:
         """Complete what a dead process had begun; only the exclusive holder may call it."""
         try:
-            if (self.path / "clearing").exists():
+            if (self.path / CLEARING).exists():
                 self.clear()
             self._end_other_lives()
             settle_checkpoints(self.home / "fragments")
@@ -210,15 +211,8 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Delete everything but the locks: start over."""
-        marker = self.path / "clearing"
         with self._writing():
-            marker.touch()  # half a state is worse than none: a crash from now on must not leave one
-            sync(self.path)
-            for child in self.path.iterdir():
-                if child.name not in ("lock", LOCK, marker.name):
-                    shutil.rmtree(child) if child.is_dir() else child.unlink()
-            marker.unlink()
-            sync(self.path)
+            empty(self.path)
         self._aside, self._is_forgotten = None, False
 
     # -- lives -----------------------------------------------------------------------------------------
@@ -255,18 +249,18 @@ class RunDirectory:
         """
         self.clear()
         with self._writing():
-            (self.path / "clearing").touch()
+            (self.path / CLEARING).touch()
             sync(self.path)
         self._aside = life
 
     @property
     def is_taken_over(self) -> bool:
         """Whether `take_over` has begun, and `taken_over` was not called yet."""
-        return (self.path / "clearing").exists()
+        return (self.path / CLEARING).exists()
 
     def taken_over(self) -> None:
         """Complete `take_over`: the new life is valid from now on."""
-        (self.path / "clearing").unlink()
+        (self.path / CLEARING).unlink()
         sync(self.path)
 
     def give_up_aside(self) -> None:

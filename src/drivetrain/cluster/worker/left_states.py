@@ -4,8 +4,7 @@ Problem: an application whose state is in an object store works in a directory o
 continues elsewhere, that is as large as its state, and nobody needs it.
 
 Design: the worker looks now and then. A directory whose lock is free, and in which nothing has changed for
-long enough, is emptied while the worker holds the lock; the locks stay. What if we die here: the mark
-`clearing` stays, and whoever runs the application there next completes that.
+long enough, is emptied while the worker holds the lock (`emptied_directory`).
 
 Invariants:
 
@@ -16,17 +15,14 @@ Called by `launcher`. Blocks.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from drivetrain.file_lock import FileLock
-from drivetrain.runtime.preparation import LOCK
+from drivetrain.runtime.emptied_directory import OWN_LOCK, content_of, empty
 
-_LOCK: Final = "lock"
-_CLEARING: Final = "clearing"
 _LEVELS: Final = 3
 """How deep changes are looked for: each checkpoint changes a directory that is not deeper."""
 
@@ -34,25 +30,18 @@ _LEVELS: Final = 3
 def empty_left_states(states: Path, retention_s: float) -> list[Path]:
     """Empty the directories below `states` that nobody has used for so long; returns them."""
     before_s = time.time() - retention_s
-    found = [directory for directory in sorted(states.glob("*/*")) if (directory / _LOCK).exists()]
+    found = [directory for directory in sorted(states.glob("*/*")) if (directory / OWN_LOCK).exists()]
     return [directory for directory in found if _emptied(directory, before_s)]
 
 
 def _emptied(directory: Path, before_s: float) -> bool:
-    content = [child for child in directory.iterdir() if child.name not in (_LOCK, LOCK, _CLEARING)]
-    if not content:
+    if not content_of(directory):
         return False
-    lock = FileLock(directory / _LOCK)
+    lock = FileLock(directory / OWN_LOCK)
     try:
         if not lock.take() or max(_changes_s(directory, _LEVELS)) > before_s:
             return False
-        (directory / _CLEARING).touch()
-        for child in content:
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink(missing_ok=True)
-        (directory / _CLEARING).unlink()
+        empty(directory)
     finally:
         lock.release()
     return True

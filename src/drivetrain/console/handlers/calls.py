@@ -133,9 +133,9 @@ _OF_APP: Final[dict[str, Callable[[Client, str], Awaitable[Any]]]] = {
 async def _savepoint(client: Client, app: str, place: str | None, timeout: str) -> str:
     view = await client.application(app)
     # A relative place is one in the directory of the application, not of the console.
-    is_path = place is not None and not is_in_object_store(place)
-    chosen = str(Path(view.spec.directory, place)) if is_path and place is not None else place
-    return str(await client.savepoint(view.app_id, chosen, timeout))
+    if place is not None and not is_in_object_store(place):
+        place = str(Path(view.spec.directory, place))
+    return str(await client.savepoint(view.app_id, place, timeout))
 
 
 def _require_small(size_bytes: int, config: Config) -> None:

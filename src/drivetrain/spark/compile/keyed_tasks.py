@@ -65,8 +65,7 @@ def keyed_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Sta
     columns = ready[0].columns
     pack = MessagePack(operation, str(node), operation.keyed.keys, columns, ready[0].message, ready[0].timed)
     packed = union.mapInArrow(MeasuredStage(pack), PACKED)
-    form = MessageForm(columns, ready[0].message, ready[0].timed)
-    out = kept_in_buckets(packed, KeyedFunction(operation, node.id, str(node), around.run_id, form))
+    out = kept_in_buckets(packed, KeyedFunction(operation, node.id, str(node), around.run_id, pack.form))
     results = ResultColumns.of(operation)
     unpack = UnpackResults(results, str(node))
     return StatefulPlan(out, expand=expander(unpack, results.schema, message_class(operation.type)))

@@ -9,7 +9,7 @@ Called by `fragment`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,6 @@ from drivetrain.core.state.state_rules import StateRules
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile.frame import Frame, message_class, require_column
 from drivetrain.spark.compile.keyed import PACKED, UnpackResults, expander, kept_in_buckets
-from drivetrain.spark.compile.message_payloads import MessageForm
 from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.persistent_buckets import PersistentFunction
 from drivetrain.spark.compile.persistent_packs import ColumnPack, MessagePack, SumPack
@@ -48,9 +47,11 @@ def persistent_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -
     rules = rules_of(operation)
     if isinstance(rules.monoid, ColumnMonoid):
         rules = replace(rules, monoid=_taking(rules.monoid, columns, ready[0].message))
-    packed = union.mapInArrow(MeasuredStage(_pack(node, rules, columns, ready[0])), PACKED)
-    form = MessageForm(columns, ready[0].message, ready[0].timed)
-    function = PersistentFunction(operation, node.id, str(node), rules, around.pictures, around.run_id, form)
+    pack = _pack(node, rules, columns, ready[0])
+    packed = union.mapInArrow(MeasuredStage(pack), PACKED)
+    function = PersistentFunction(
+        operation, node.id, str(node), rules, around.pictures, around.run_id, pack.form
+    )
     out = kept_in_buckets(packed, function)
     results = ResultColumns.of(operation)
     unpack = UnpackResults(results, str(node))
@@ -82,7 +83,9 @@ def _require(node: Node, frame: Frame) -> None:
         require_column(name, frame.columns, str(node), purpose)
 
 
-def _pack(node: Node, rules: StateRules[Any], columns: tuple[str, ...], frame: Frame) -> Callable[..., Any]:
+def _pack(
+    node: Node, rules: StateRules[Any], columns: tuple[str, ...], frame: Frame
+) -> MessagePack | ColumnPack | SumPack:
     operation = node.operation
     assert isinstance(operation, Process)
     assert operation.persistent is not None

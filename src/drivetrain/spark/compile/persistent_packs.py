@@ -56,6 +56,11 @@ class _Pack:
     message: type | None
     timed: bool
 
+    @property
+    def form(self) -> MessageForm:
+        """How messages are made of rows again."""
+        return MessageForm(self.columns, self.message, self.timed)
+
     def _keyed(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, int, Any]]:
         """Key, timestamp (µs) and message, row by row."""
         messages = messages_of(batch, self.columns, self.message)
@@ -108,7 +113,7 @@ class MessagePack(_Pack):
         batch = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
         numbers, keys = self._numbered(batch)
         encoded = list(map(self._encoded, keys))
-        rows = batch.select(MessageForm(self.columns, self.message, self.timed).needed)
+        rows = batch.select(self.form.needed)
         return payloads(rows, numbers, encoded, list(map(bucket_of, encoded)))
 
     def _numbered(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[Any], list[Any]]:

@@ -172,8 +172,8 @@ class AppMasters:
     def _ask_for_slots(self, record: ApplicationRecord, last_worker: str | None) -> None:
         spec = application_records.spec_of(record)
         together = slots_of(spec)
-        returns = together > 0 and last_worker is not None
-        policy = "locality" if returns else policy_of(spec) if together else "spread"
+        hosts = (last_worker,) if together and last_worker is not None else ()
+        policy = "locality" if hosts else policy_of(spec) if together else "spread"
         self._scheduler.tell(
             RequestSlots(
                 f"{record.app_id}.{record.epoch + 1}",
@@ -183,7 +183,7 @@ class AppMasters:
                 self._context.me,
                 spec.priority,
                 policy,
-                (last_worker,) if returns and last_worker is not None else (),
+                hosts,
                 timeout_ms=_WAIT_FOR_SLOTS_MS,
             )
         )
