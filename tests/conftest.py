@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from azure_store import ENVIRONMENT as AZURE_ENVIRONMENT
+from azure_store import AzureStore
+from google_store import ENVIRONMENT as GOOGLE_ENVIRONMENT
+from google_store import GoogleStore
 from hdfs_server import HdfsServer
 from mariadb_server import MariadbServer
 from mosquitto_broker import MosquittoBroker
@@ -56,7 +60,9 @@ settings.register_profile(
 )
 settings.load_profile("check")
 
-os.environ |= ENVIRONMENT  # before Spark starts: its workers get the variables of that moment
+os.environ |= (
+    ENVIRONMENT | GOOGLE_ENVIRONMENT | AZURE_ENVIRONMENT
+)  # before Spark starts: its workers get the variables of that moment
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -174,5 +180,21 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
     """An HDFS of the run's own; a test has a directory of its own in it."""
     server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
+    yield server.start()
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleStore]:
+    """A store with Google's interface for this run; each test creates its own bucket in it."""
+    server = GoogleStore(tmp_path_factory.mktemp("google"))
+    yield server.start()
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureStore]:
+    """Azure's blob storage for this run; each test creates its own container in it."""
+    server = AzureStore(tmp_path_factory.mktemp("azure"))
     yield server.start()
     server.kill()

@@ -21,6 +21,7 @@ from drivetrain.spark.session.jars import cached, fetch
 from drivetrain.spark.session.java import java_program
 from free_ports import free_port
 from server_process import DIE_WITH_PARENT
+from stored_place import StoredPlace
 
 PINS = {
     "org.apache.hadoop:hadoop-client-minicluster:3.5.0": (
@@ -66,6 +67,10 @@ class HdfsServer:
                 )
             time.sleep(0.05)
         return self
+
+    def place(self, name: str) -> StoredPlace:
+        """A directory as a place."""
+        return StoredPlace(f"{self.uri}/{name}", self.sets())
 
     def kill(self) -> None:
         """End it at once; it keeps its files."""

@@ -21,6 +21,7 @@ from drivetrain.spark.session.jars import cached, fetch
 from drivetrain.spark.session.java import java_program
 from free_ports import free_port
 from server_process import DIE_WITH_PARENT
+from stored_place import StoredPlace
 
 PINS = {
     "org.gaul:s3proxy:4.1.0:jar-with-dependencies": (
@@ -34,10 +35,11 @@ START_S = 60.0
 
 
 class S3Server:
-    """An S3Proxy in `directory`, on a free port."""
+    """An S3Proxy in `directory`, on a free port; if it `is_open`, anyone may do anything there."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_open: bool = False) -> None:
         self.directory = directory
+        self._is_open = is_open
         self.data = directory / "data"
         self.data.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -49,7 +51,7 @@ class S3Server:
         properties = self.directory / "s3proxy.properties"
         chosen = {
             "s3proxy.endpoint": self.endpoint,
-            "s3proxy.authorization": "aws-v2-or-v4",
+            "s3proxy.authorization": "none" if self._is_open else "aws-v2-or-v4",
             "s3proxy.identity": ACCESS_KEY,
             "s3proxy.credential": SECRET_KEY,
             "jclouds.provider": "filesystem-nio2",
@@ -84,6 +86,11 @@ class S3Server:
         folder = self.data / name
         folder.mkdir(exist_ok=True)
         return folder
+
+    def place(self, name: str) -> StoredPlace:
+        """A new bucket as a place."""
+        self.bucket(name)
+        return StoredPlace(f"s3://{name}", self.sets())
 
     def kill(self) -> None:
         """End it at once; it keeps its data."""

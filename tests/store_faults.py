@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -68,11 +68,24 @@ class FaultyStore:
         self._server.shutdown()
         self._server.server_close()
 
+    def refuses(self, client: BaseHTTPRequestHandler) -> bool:
+        """Whether a request was refused at the door, and answered; for stores that have their own."""
+        return False
+
+    def asked(self, headers: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        """The headers of a request as the store expects them."""
+        return headers.items()
+
+    def answered(self, headers: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+        """The headers of an answer as clients expect them."""
+        return headers
+
     def _handler(self, upstream: str) -> type[BaseHTTPRequestHandler]:
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_PUT(self) -> None:
                 proxy._pass(self, upstream)
@@ -86,18 +99,18 @@ class FaultyStore:
 
     def _pass(self, client: BaseHTTPRequestHandler, upstream: str) -> None:
         body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
+        if self.refuses(client):
+            return
         fault = self.plan(client.command, client.path)
         self.requests[client.command] += 1
         self.faults[fault] += 1
         if fault in (Fault.BUSY, Fault.REFUSED):
-            client.send_response(503 if fault is Fault.BUSY else 400)
-            client.send_header("Content-Length", "0")
-            client.end_headers()
+            refuse(client, 503 if fault is Fault.BUSY else 400, b"")
             return
         connection = http.client.HTTPConnection(upstream, timeout=30)
         try:
             connection.putrequest(client.command, client.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in client.headers.items():
+            for name, value in self.asked(client.headers):
                 connection.putheader(name, value)
             connection.endheaders(body or None)
             answer = connection.getresponse()
@@ -110,7 +123,7 @@ class FaultyStore:
             _reset(client)
             return
         client.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
+        for name, value in self.answered(answer.getheaders()):
             if name.lower() not in ("transfer-encoding", "content-length", "connection"):
                 client.send_header(name, value)
         length = answer.getheader("Content-Length") if client.command == "HEAD" else len(content)
@@ -121,6 +134,14 @@ class FaultyStore:
             _reset(client)
             return
         client.wfile.write(content)
+
+
+def refuse(client: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+    """Answer with an error."""
+    client.send_response(status)
+    client.send_header("Content-Length", str(len(body)))
+    client.end_headers()
+    client.wfile.write(body)
 
 
 def _reset(client: BaseHTTPRequestHandler) -> None:

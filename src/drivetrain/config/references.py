@@ -37,11 +37,11 @@ HOW: Final = (
 """The remedy for a literal secret."""
 
 _HIDDEN: Final = re.compile(
-    r"secret|passw|passphrase|token|credential|jaas|access[._-]?key|account\.key|oauth|\.key$|key\.pem$",
+    r"secret|passw|passphrase|token|credential|jaas|access[._-]?key|account[._-]key|oauth|\.key$|key\.pem$",
     re.IGNORECASE,
 )
 _KNOWN: Final = re.compile(
-    r"(?:passw(?:or)?d|passphrase|secret|token|jaas\.config|(?:secret|access|api)[._-]?key|keystore\.key"
+    r"(?:passw(?:or)?d|passphrase|secret|token|jaas\.config|(?:secret|access|account|api)[._-]?key|keystore\.key"
     r"|ssl\.key\.pem)$|account\.key\.",
     re.IGNORECASE,
 )

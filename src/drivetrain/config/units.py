@@ -210,7 +210,7 @@ def local_path() -> Parser[str]:
     return Parser("a path on this machine, mounted file systems included", read, str)
 
 
-STORES: Final = ("s3://", "s3a://", "hdfs://")
+STORES: Final = ("s3://", "s3a://", "gs://", "abfs://", "abfss://", "az://", "hdfs://")
 """What a place in an object store, or in HDFS, begins with."""
 
 
@@ -222,7 +222,10 @@ def path_or_store() -> Parser[str]:
         return str(raw) if is_text and ("://" not in str(raw) or str(raw).startswith(STORES)) else _refuse()
 
     return Parser(
-        "a path on this machine, or a place like s3://bucket/name or hdfs://host:port/name", read, str
+        "a path on this machine, or a place like s3://bucket/name, gs://bucket/name, "
+        "abfs://container/name or hdfs://host:port/name",
+        read,
+        str,
     )
 
 

@@ -53,7 +53,7 @@ def locate(path_or_uri: str, stores: StoreSettings | None = None) -> tuple[pafs.
         raise InputError(
             "the location cannot be opened",
             where=path_or_uri,
-            expected="a path, or a URI of a file system that pyarrow knows (file, s3, gs, abfs, hdfs)",
+            expected="a path, a place such as s3://bucket/name, or a URI of a file system that pyarrow knows",
             got=str(error),
             remedy="check the scheme and the credentials",
         ) from error

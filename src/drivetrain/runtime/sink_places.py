@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from drivetrain.api.sinks import Sink
     from drivetrain.core.plan.plan import Plan
 
-_SAME_SCHEMES = {"s3a": "s3"}
+_SAME_SCHEMES = {"s3a": "s3", "abfss": "abfs", "az": "abfs"}
 
 
 def sink_place(sink: Sink) -> str | None:

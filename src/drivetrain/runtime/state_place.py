@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from drivetrain.config import Config
-from drivetrain.config.catalog import checkpoint, run, s3
+from drivetrain.config.catalog import abfs, checkpoint, gs, run, s3
 from drivetrain.config.key import Key
 from drivetrain.errors import ConfigError
 from drivetrain.runtime.objects.locations import is_in_object_store
@@ -42,9 +42,21 @@ def state_home(config: Config) -> str:
     work, is_default = config[run.WORK_DIR], config[run.WORK_DIR] == run.WORK_DIR.default
     parent = str(cache_directory() / "states") if is_default else work
     # Two stores may have buckets of one name.
-    identity = f"{place.rstrip('/')} {config[s3.ENDPOINT] if place.startswith('s3') else ''}"
+    identity = f"{place.rstrip('/')} {_store(place, config)}"
     digits = hashlib.sha256(identity.encode()).hexdigest()[:_DIGITS]
-    return f"{parent}/{urlsplit(place).netloc.replace(':', '-')}-{digits}"
+    name = urlsplit(place).netloc.replace(":", "-").replace("@", "-")
+    return f"{parent}/{name}-{digits}"
+
+
+def _store(place: str, config: Config) -> str:
+    """Which store a place is in, as far as its URI does not say it."""
+    if place.startswith("s3"):
+        return config[s3.ENDPOINT]
+    if place.startswith("gs"):
+        return config[gs.ENDPOINT]
+    if place.startswith(("abfs", "az")):
+        return f"{config[abfs.ENDPOINT]} {config[abfs.ACCOUNT]}"
+    return ""
 
 
 def shared_state_dir(config: Config) -> str:

@@ -2,80 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import sqlite3
-from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from test_lost_machine import rows_in
+from moved import FILE, Moved, lose
 
 from drivetrain.cluster.messages.applications import ApplicationState
 from object_store import S3Server
-from whole_cluster import WholeCluster, wait_for, whole_cluster
+from whole_cluster import wait_for, whole_cluster
 
 pytestmark = pytest.mark.timeout(1800)
-
-FILE = str(Path(__file__).parent / "moved_application.py")
-ROWS, KEYS = 6_000, 4
-
-
-class Moved:
-    """The application with its store and its settings."""
-
-    def __init__(self, s3: S3Server, name: str, database: Path | None = None) -> None:
-        self.bucket, self.database = s3.bucket(name), database
-        settings = s3.sets() | {
-            "state.dir": f"s3://{name}/states",
-            "checkpoint.interval": "500 ms",
-            "run.max-batch-rows": "100",
-            "app.executors": "2",
-            "rows": str(ROWS),
-            "keys": str(KEYS),
-            "bucket": f"s3://{name}",
-            "database": "" if database is None else str(database),
-        }
-        self.given = [text for key, value in settings.items() for text in ("--set", f"{key}={value}")]
-
-    def submit(self, cluster: WholeCluster) -> None:
-        submitted = cluster.submit(FILE, "--detached", *self.given)
-        assert submitted.returncode == 0, submitted.stderr
-
-    def wait_results(self) -> None:
-        wait_for(lambda: list((self.bucket / "each").glob("part-*")), "results")
-
-    def require_exact(self) -> None:
-        assert sorted(row["id"] for row in rows_in(self.bucket / "each")) == list(range(ROWS))
-        assert sorted(row["id"] for row in rows_in(self.bucket / "even")) == list(range(0, ROWS, 2))
-        counts = sorted((row["key"], row["n"]) for row in rows_in(self.bucket / "counts"))
-        assert counts == [(str(key), ROWS // KEYS) for key in range(0, KEYS, 2)]
-        if self.database is not None:
-            with closing(sqlite3.connect(self.database)) as connection:
-                found = connection.execute("select id from each_row order by id").fetchall()
-            assert [id for (id,) in found] == list(range(ROWS))
-
-
-def lose(cluster: WholeCluster, worker: str) -> None:
-    """Kill everything that a worker's machine runs, and delete what is on its disk."""
-    directory = cluster.directory / "boxes" / worker
-    own = {cluster.pids[worker], *cluster.processes(f"{directory}/")}
-    for pid in own:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not cluster.processes(f"{directory}/"), f"the end of what {worker} has started")
-    shutil.rmtree(directory)
 
 
 @pytest.mark.nightly("test_moved_states simulates it; a real worker is lost here")
 def test_an_application_continues_exactly_on_another_worker_when_its_own_is_lost(
     s3: S3Server, tmp_path: Path
 ) -> None:
-    moved = Moved(s3, "moved", tmp_path / "rows.db")
+    moved = Moved(s3.place("moved"), tmp_path / "rows.db")
     with whole_cluster(tmp_path, masters=1) as cluster:
-        refused = cluster.submit(FILE, "--from", "s3://moved/x", *moved.given)
+        refused = cluster.submit(FILE, "--from", "s3://moved/x", *moved.given())
         assert "begun outside of a cluster" in refused.stderr
         moved.submit(cluster)
         cluster.wait_running("moved")
@@ -90,7 +36,7 @@ def test_an_application_continues_exactly_on_another_worker_when_its_own_is_lost
         assert "cannot change while it runs in a cluster" in changed.stderr
         saved = cluster.command("savepoint", "moved", expect=0).stdout.strip()
         assert saved.startswith("s3://moved/states/savepoints/moved-1-")
-        assert (moved.bucket / saved.removeprefix("s3://moved/") / "savepoint.json").is_file()
+        assert moved.place.files(f"{saved.removeprefix('s3://moved/')}/savepoint.json")
 
         lose(cluster, worker)
         assert cluster.client.wait("moved", "10 min").state is ApplicationState.SUCCEEDED
@@ -104,7 +50,7 @@ def test_an_application_continues_exactly_on_another_worker_when_its_own_is_lost
 
 @pytest.mark.nightly("test_moved_states simulates it; real processes are suspended here")
 def test_a_worker_that_was_suspended_and_replaced_shows_nothing_more(s3: S3Server, tmp_path: Path) -> None:
-    moved = Moved(s3, "suspended")
+    moved = Moved(s3.place("suspended"))
     with whole_cluster(tmp_path, masters=1) as cluster:
         moved.submit(cluster)
         cluster.wait_running("moved")

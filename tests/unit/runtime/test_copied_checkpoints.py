@@ -106,7 +106,7 @@ def test_only_what_changed_is_sent(store: ModelStore, tmp_path: Path) -> None:
     assert again.checkpoint({**again.files, "new": "z"}) == 1, "a takeover sends nothing again"
 
 
-@pytest.mark.parametrize("place", ["bucket", "gs://bucket/x", "hdfs:///x", "s3://", "s3://key@bucket/x"])
+@pytest.mark.parametrize("place", ["bucket", "ftp://bucket/x", "hdfs:///x", "s3://", "s3://key@bucket/x"])
 def test_a_place_that_is_in_no_object_store_is_an_error(place: str, tmp_path: Path) -> None:
     config = Config.load(None, {}, {"checkpoint.copy-to": place})
     with pytest.raises(InputError, match="not a place in an object store"):

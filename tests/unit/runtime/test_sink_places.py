@@ -27,6 +27,8 @@ def test_two_names_of_one_place_are_one_place(tmp_path: Path) -> None:
     assert sink_place(sinks.memory("a")) == sink_place(sinks.memory("a"))
     uris = ["s3://lake/out", "s3a://lake/out/", "s3://lake/o%75t"]
     assert {sink_place(sinks.csv(uri)) for uri in uris} == {"s3://lake/out"}
+    uris = ["abfs://lake/out", "abfss://lake/out/", "az://lake/out"]
+    assert {sink_place(sinks.csv(uri)) for uri in uris} == {"abfs://lake/out"}
 
 
 def test_other_places_and_those_that_may_be_shared_are_distinct(tmp_path: Path) -> None:

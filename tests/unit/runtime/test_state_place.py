@@ -33,7 +33,9 @@ def test_a_state_on_this_machine_is_where_the_key_says() -> None:
     assert (copies_place(copied), copies_key(copied).name) == ("s3://backup/x", "checkpoint.copy-to")
 
 
-@pytest.mark.parametrize("place", ["s3://states/shop", "s3a://states/shop", "hdfs://node:8020/shop"])
+@pytest.mark.parametrize(
+    "place", ["s3://states/shop", "s3a://states/shop", "hdfs://node:8020/shop", "gs://b/s", "abfs://c@a.b/s"]
+)
 def test_a_remote_state_has_a_working_directory_of_its_own(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,9 +53,16 @@ def test_a_remote_state_has_a_working_directory_of_its_own(
 def test_buckets_of_one_name_in_two_stores_have_two_working_directories() -> None:
     amazon, own = config(state__dir="s3://a/b"), config(state__dir="s3://a/b", s3__endpoint="http://here")
     assert state_home(amazon) != state_home(own)
+    google, emulated = (
+        config(state__dir="gs://a/b"),
+        config(state__dir="gs://a/b", gs__endpoint="http://here"),
+    )
+    assert state_home(google) != state_home(emulated)
+    one, other = (config(state__dir="abfs://a/b", abfs__account=name) for name in ("one", "other"))
+    assert state_home(one) != state_home(other)
 
 
-@pytest.mark.parametrize("place", ["gs://bucket/x", "https://host/x", ""])
+@pytest.mark.parametrize("place", ["ftp://bucket/x", "https://host/x", ""])
 def test_other_places_are_refused(place: str) -> None:
     with pytest.raises(ConfigError, match=r"state\.dir"):
         config(state__dir=place)

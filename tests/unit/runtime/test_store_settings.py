@@ -8,9 +8,10 @@ from drivetrain.config import Config
 from drivetrain.config.references import PasswordInUriError
 from drivetrain.errors import InputError
 from drivetrain.runtime.file_locations import locate
-from drivetrain.runtime.objects.locations import parts_of
+from drivetrain.runtime.objects.locations import is_in_object_store, parts_of
 from drivetrain.runtime.objects.object_files import objects_of
 from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.objects.store_services import account_of
 
 
 def test_without_the_section_the_environment_decides() -> None:
@@ -36,6 +37,39 @@ def test_a_secret_that_is_written_out_is_masked_and_reported() -> None:
     assert config.literal_secrets() == [("s3.secret-key", "--set s3.secret-key")]
 
 
+@pytest.mark.parametrize("key", ["gs.service-account-key", "gs.token", "abfs.account-key", "abfs.sas-token"])
+def test_the_secrets_of_other_stores_are_masked_and_reported_too(key: str) -> None:
+    config = Config.load(None, {}, {key: "literal"})
+    assert {setting.key.name: setting.shown for setting in config}[key] == "***"
+    assert config.literal_secrets() == [(key, f"--set {key}")]
+
+
+def test_a_section_gives_its_own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", "t")
+    sets = {"gs.token": "${A_TOKEN}", "abfs.sas-token": "${A_TOKEN}", "abfs.account": "shop"}
+    found = StoreSettings.of(Config.load(None, {}, sets))
+    assert (found.gs_token, found.abfs_account) == ("${A_TOKEN}", "shop")
+    assert found.secrets("gs") == {"bearer_token": "t"}
+    assert found.secrets("abfs") == {"sas_key": "t"}
+    assert found.secrets("s3") == {}
+    hasty = found.impatient(0)
+    assert (hasty.retry_ms, hasty.gs_retry_ms, hasty.abfs_retry_ms, hasty.hdfs_retry_ms) == (0, 0, 0, 0)
+
+
+def test_a_place_in_azure_may_name_its_account() -> None:
+    uri = "abfss://lake@shop.dfs.core.windows.net/a"
+    assert is_in_object_store(uri)
+    assert parts_of(uri) == ("lake@shop.dfs.core.windows.net", "a")
+    settings = StoreSettings(abfs_account="own", abfs_endpoint="http://here")
+    assert account_of(parts_of(uri)[0], StoreSettings()) == (
+        "lake",
+        "shop",
+        "https://shop.blob.core.windows.net",
+    )
+    assert account_of(parts_of(uri)[0], settings) == ("lake", "shop", "http://here")
+    assert account_of(parts_of("az://lake/a")[0], settings) == ("lake", "own", "http://here")
+
+
 def test_a_place_is_a_bucket_and_a_name() -> None:
     assert parts_of("s3://lake") == ("lake", "")
     assert parts_of("s3a://lake/a%20b/c/") == ("lake", "a b/c")
@@ -44,7 +78,21 @@ def test_a_place_is_a_bucket_and_a_name() -> None:
     assert objects_of(locate("/tmp")[0]) is None
 
 
-@pytest.mark.parametrize("uri", ["s3://", "s3:///a", "s3://lake/a?endpoint_override=x", "s3://me@lake/a"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://",
+        "s3:///a",
+        "s3://lake/a?endpoint_override=x",
+        "s3://me@lake/a",
+        "gs://me@lake/a",
+        "gs://",
+        "abfs://@host/a",
+        "abfs://lake@/a",
+        "abfs://a@b@host/x",
+        "abfs:///a",
+    ],
+)
 def test_what_is_no_place_is_refused(uri: str) -> None:
     with pytest.raises(InputError, match="not a place"):
         locate(uri)

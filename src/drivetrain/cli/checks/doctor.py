@@ -41,8 +41,9 @@ def doctor_command(
 ) -> None:
     """Check that this machine has everything that Drivetrain needs, and show how to install the rest.
 
-    With PLACES, s3:// URIs, also check that they can be reached, read and written, and behave as Drivetrain
-    requires; so are the places of the state and of copied checkpoints, if the configuration names them.
+    With PLACES, URIs of object stores or of HDFS, also check that they can be reached, read and written, and
+    behave as Drivetrain requires; so are the places of the state and of copied checkpoints, if the
+    configuration names them.
     """
     given = parse_sets(sets)
     split_sets(given, ())

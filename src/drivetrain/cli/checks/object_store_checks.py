@@ -20,6 +20,7 @@ from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.objects.locations import SCHEMES, is_in_hdfs, is_in_object_store, open_place
 from drivetrain.runtime.objects.object_store import ObjectStore
 from drivetrain.runtime.objects.settings import StoreSettings
+from drivetrain.runtime.objects.store_services import service_of
 
 _MOST_SKEW_MS: Final = 60_000
 _RIGHTS: Final = "allow these credentials to list the bucket, and to read, write and delete below the place"
@@ -32,7 +33,7 @@ _HDFS_RIGHTS: Final = (
 def check_place(place: str, config: Config) -> Finding:
     """What is wrong with a place, or that it can be used; tries each request once."""
     if not is_in_object_store(place):
-        remedy = f"name a place that begins with {' or '.join(SCHEMES)}"
+        remedy = f"name a place that begins with {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}"
         return Finding(place, Verdict.FAIL, "not a place in an object store", remedy)
     try:
         store, name = open_place(place, StoreSettings.of(config), retry_ms=0)
@@ -40,7 +41,8 @@ def check_place(place: str, config: Config) -> Finding:
     except PermissionError as error:
         return Finding(place, Verdict.FAIL, str(error), _rights(place))
     except UnavailableError as error:
-        advice = error.remedy if is_in_hdfs(place) else "check s3.endpoint, s3.path-style and the network"
+        is_hdfs = is_in_hdfs(place)
+        advice = error.remedy if is_hdfs else f"check {service_of(place).place_keys}, and the network"
         return Finding(place, Verdict.FAIL, f"{error.what}: {error.got}", advice)
     except DrivetrainError as error:
         found = f"{error.what}: {error.got}" if error.got else error.what

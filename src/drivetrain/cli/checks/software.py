@@ -50,8 +50,8 @@ EXTRAS: Final = (
     ("redis", "Redis sinks", "redis"),
     ("deltalake", "Delta tables", "delta"),
     ("pyiceberg", "Iceberg tables", "iceberg"),
-    ("obstore", "sources and sinks in object stores (s3://)", "s3"),
-    ("hdfs-native", "sources and sinks in HDFS (hdfs://)", "hdfs"),
+    ("obstore", "places in object stores (s3://, gs://, abfs://)", "s3"),
+    ("hdfs-native", "places in HDFS (hdfs://)", "hdfs"),
 )
 
 

@@ -1,6 +1,7 @@
 """Every configuration key, by topic."""
 
 from drivetrain.config.catalog import (
+    abfs,
     actor,
     application,
     channel,
@@ -9,6 +10,7 @@ from drivetrain.config.catalog import (
     clock,
     cluster,
     console,
+    gs,
     hdfs,
     kafka,
     log,
@@ -28,6 +30,8 @@ ALL_KEYS = collect_keys(
     checkpoint,
     kafka,
     s3,
+    gs,
+    abfs,
     hdfs,
     cluster,
     application,
@@ -41,6 +45,7 @@ ALL_KEYS = collect_keys(
 
 __all__ = [
     "ALL_KEYS",
+    "abfs",
     "actor",
     "application",
     "channel",
@@ -49,6 +54,7 @@ __all__ = [
     "clock",
     "cluster",
     "console",
+    "gs",
     "hdfs",
     "kafka",
     "log",

@@ -33,7 +33,7 @@ COPY_TO: Final = Key(
     "checkpoint.copy-to",
     text(),
     "nowhere",
-    "Place in an object store or in HDFS (s3://bucket/name, hdfs://host:port/name) to which each checkpoint "
-    "is copied before its results are published; if the machine is lost, the application continues from "
-    "there on another one.",
+    "Place in an object store or in HDFS (s3://bucket/name, gs://bucket/name, abfs://container/name, "
+    "hdfs://host:port/name) to which each checkpoint is copied before its results are published; if the "
+    "machine is lost, the application continues from there on another one.",
 )

@@ -22,7 +22,8 @@ STATE_DIR: Final = Key(
     ".drivetrain",
     "Directory of checkpoints, channels and state, one folder per application. Without it every "
     "application starts over. It may be a place in an object store or in HDFS (s3://bucket/name, "
-    "hdfs://host:port/name); a cluster then runs the application on one worker.",
+    "gs://bucket/name, abfs://container/name, hdfs://host:port/name); a cluster then runs the "
+    "application on one worker.",
 )
 
 WORK_DIR: Final = Key(

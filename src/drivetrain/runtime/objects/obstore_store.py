@@ -1,4 +1,4 @@
-"""A bucket of an S3 store, reached by the package `obstore`.
+"""A bucket of an object store (S3, Google's or Azure's), reached by the package `obstore`.
 
 The problem: a request whose answer is lost may have been carried out. Sent again, a conditional request is
 then refused because of itself, and its sender would take its own object for another's.
@@ -11,7 +11,7 @@ deleting change nothing the second time, and replacing writes the same.
 Invariants: those of `ObjectStore`.
 
 Called by `locations`, which opens a store for each bucket. Source: the documentation of `obstore`, and of
-Amazon S3 on conditional writes.
+Amazon S3, Google Cloud Storage and Azure on conditional writes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,19 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from drivetrain.errors import MissingDependencyError, UnavailableError, UserError
+from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.objects.object_store import StoreAccessError, StoredObject
 from drivetrain.runtime.objects.repeated_requests import answered
 from drivetrain.runtime.objects.settings import StoreSettings
-
-if TYPE_CHECKING:
-    from obstore.store import S3Store
+from drivetrain.runtime.objects.store_services import S3, StoreService, first_line
 
 T = TypeVar("T")
 
 PAGE: Final = 1000
-_NONCE: Final = "drivetrain-nonce"
-_NO_BUCKET: Final = "NoSuchBucket"
+_NONCE: Final = "drivetrainnonce"
+"""One word: in Azure's stores the names of metadata are identifiers."""
 _NO_TOKEN: Final = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 """The codes that stores return, with status 400, for credentials that are no longer valid."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -56,11 +52,17 @@ class ObstoreStore:
     """
 
     def __init__(
-        self, bucket: str, settings: StoreSettings, secrets: Mapping[str, str] | None = None
+        self,
+        bucket: str,
+        settings: StoreSettings,
+        secrets: Mapping[str, str] | None = None,
+        service: StoreService = S3,
     ) -> None:
-        self._where: Final = f"s3://{bucket}"
-        self._retry_s: Final = settings.retry_ms / 1000
-        self._client: Final = _client(bucket, settings, settings.secrets() if secrets is None else secrets)
+        self._service: Final = service
+        self._where: Final = f"{service.section}://{bucket}"
+        self._retry_s: Final = service.limits(settings)[1] / 1000
+        found = settings.secrets(service.section) if secrets is None else secrets
+        self._client: Final = service.client(bucket, settings, found)
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
         """Create an object; False if the name is taken by another object."""
@@ -107,12 +109,10 @@ class ObstoreStore:
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[StoredObject]]:
         """The objects below a folder, by pages."""
-        last = after
-        while page := self._asked("LIST", prefix, partial(self._page, prefix, last)):
-            yield page
-            last = page[-1].path
-            if len(page) < PAGE:
-                return
+        listing = _Listing(self._client, prefix, after)
+        while not listing.is_over:
+            if page := self._asked("LIST", prefix, listing.next):
+                yield page
 
     def delete(self, path: str) -> None:
         """Delete an object; it may be gone already."""
@@ -122,12 +122,6 @@ class ObstoreStore:
             self._asked("DELETE", path, lambda: obstore.delete(self._client, path))
         except FileNotFoundError:
             return
-
-    def _page(self, prefix: str, after: str) -> list[StoredObject]:
-        import obstore
-
-        listing = obstore.list(self._client, prefix or None, offset=after or None, chunk_size=PAGE)
-        return [_found(one) for one in next(listing, [])]
 
     def _nonce(self, path: str) -> str | None:
         import obstore
@@ -144,59 +138,63 @@ class ObstoreStore:
             request,
             self._retry_s,
             (FileNotFoundError, BaseError),
-            lambda error: _final(error, method, where),
-            lambda error: _unavailable(method, where, error),
+            lambda error: _final(error, method, where, self._service),
+            lambda error: _unavailable(method, where, error, self._service),
         )
 
 
-def _client(bucket: str, settings: StoreSettings, secrets: Mapping[str, str]) -> S3Store:
-    try:
-        from obstore.store import S3Store
-    except ImportError as error:
-        raise MissingDependencyError(
-            "object stores need a package that is not installed",
-            where=f"s3://{bucket}",
-            expected="obstore",
-            remedy="pip install 'drivetrain[s3]'; in a cluster on every worker",
-        ) from error
-    place = {"endpoint": settings.endpoint, "region": settings.region}
-    given: Any = {**secrets, **{name: text for name, text in place.items() if text is not None}}
-    timeout = timedelta(milliseconds=settings.timeout_ms)
-    return S3Store(
-        bucket,
-        **given,
-        virtual_hosted_style_request=not settings.path_style,
-        client_options={
-            "allow_http": True,
-            "timeout": timeout,
-            "connect_timeout": min(timeout, timedelta(seconds=5)),
-        },
-        retry_config={"max_retries": 2, "retry_timeout": timeout},
-    )
+class _Listing:
+    """The objects below a folder, page after page.
+
+    The store continues a listing: not every one begins in the middle when it is asked to (Azure's emulator
+    does not). After an error it begins again, and what was listed is left out.
+    """
+
+    def __init__(self, client: Any, prefix: str, after: str) -> None:
+        self.is_over = False
+        self._client = client
+        self._prefix = prefix
+        self._last = after
+        self._pages: Iterator[Any] | None = None
+
+    def next(self) -> list[StoredObject]:
+        """The next page, which may be empty."""
+        import obstore
+
+        pages, self._pages = self._pages, None
+        if pages is None:
+            offset = self._last or None
+            pages = iter(obstore.list(self._client, self._prefix or None, offset=offset, chunk_size=PAGE))
+        found = [_found(one) for one in next(pages, [])]
+        self._pages, self.is_over = pages, len(found) < PAGE
+        page = [one for one in found if one.path > self._last]
+        if page:
+            self._last = page[-1].path
+        return page
 
 
 def _found(meta: Any) -> StoredObject:
     return StoredObject(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
 
 
-def _final(error: Exception, method: str, where: str) -> Exception | None:
+def _final(error: Exception, method: str, where: str, service: StoreService) -> Exception | None:
     """The error to raise; None if the request is to be tried again."""
     text = str(error)
     found = _STATUS.search(text)
     status = int(found[1]) if found is not None else 0
-    if _NO_BUCKET in text:
+    if service.no_bucket in text:
         return NoBucketError(
             "there is no such bucket",
             where=where,
-            remedy="create it, or correct its name, s3.endpoint or s3.region",
+            remedy=f"create it, or correct its name, or {service.place_keys}",
         )
     if status in (401, 403) or any(sign in text for sign in _NO_TOKEN):
         return StoreAccessError(
             "the request to the object store is not allowed",
             where=where,
             got=f"{method}: {_shown(error)}",
-            remedy="renew the credentials (s3.access-key, s3.secret-key, s3.session-token, or those of the "
-            "environment or the machine's role), or allow them this request; then run the same command again",
+            remedy=f"renew the credentials ({service.credentials}), or allow them this request; then run the "
+            "same command again",
         )
     if isinstance(error, FileNotFoundError):
         # A name that was taken a moment ago may be free again.
@@ -206,22 +204,22 @@ def _final(error: Exception, method: str, where: str) -> Exception | None:
             "the object store refuses a request",
             where=where,
             got=f"{method}: {_shown(error)}",
-            remedy="check the name of the bucket, s3.endpoint, s3.region and s3.path-style",
+            remedy=f"check the name of the bucket, {service.place_keys}",
         )
     return None
 
 
-def _unavailable(method: str, where: str, error: Exception) -> UnavailableError:
+def _unavailable(method: str, where: str, error: Exception, service: StoreService) -> UnavailableError:
     return UnavailableError(
         "the object store does not answer",
         where=where,
         got=f"{method}: {_shown(error)}",
-        remedy="check s3.endpoint and the network (`drivetrain doctor` with the place), then run the same "
-        "command again: it continues; s3.retry-for is how long to try",
+        remedy=f"check {service.section}.endpoint and the network (`drivetrain doctor` with the place), then "
+        f"run the same command again: it continues; {service.section}.retry-for is how long to try",
     )
 
 
 def _shown(error: Exception) -> str:
-    """The store's own message; else the first line of `obstore`'s, whose other lines dump its structures."""
+    """The store's own message; else the first line of `obstore`'s."""
     answer = _ANSWER.search(str(error))
-    return f"{answer[1]}: {answer[2]}" if answer is not None else str(error).strip().splitlines()[0][:400]
+    return f"{answer[1]}: {answer[2].splitlines()[0]}" if answer is not None else first_line(error)
