@@ -79,6 +79,7 @@ REFUSALS = {
     "nothing in this change can get the messages that were before",
     "messages from before the change cannot be read again",
     "the fragment has begun again, so its executor has not compiled the change",
+    "the change cannot be noted in the store, where another worker would find it",
 }
 """Refusals that a correct change may get."""
 OUTDATED = ("version ", "the change to version ")

@@ -36,6 +36,7 @@ OF_SCALINGS = (
     "the fragment cannot be divided",
     "the application has no such fragment",
     "a fragment of the application is being scaled",
+    "the last scaling is not in a checkpoint in the store yet",
 )
 """Refusals that a correct scaling may get."""
 

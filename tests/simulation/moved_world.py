@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
 from app_master_world import SETTINGS
 from attempt_checks import AttemptChecks
 from attempt_world import AttemptWorld, made_world
@@ -22,18 +23,27 @@ from shell_disk import Killed, StandInSink, Target
 
 from drivetrain.cluster.app_master.app_master_messages import Setup
 from drivetrain.cluster.app_master.stream import application_copies
+from drivetrain.cluster.app_master.stream.stored_scalings import StoredScalings
 from drivetrain.cluster.executor import executor_copies
 from drivetrain.cluster.messages.launching import Launch
 from drivetrain.config import Config
+from drivetrain.core.change.scaling_state import ScalingState
 from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Transaction
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import DrivetrainError
+from drivetrain.private_files import Writers
 from drivetrain.runtime.checkpoints import copied_checkpoints
-from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError, decoded
+from drivetrain.runtime.checkpoints.change_files import lay_out
+from drivetrain.runtime.checkpoints.checkpoint_copy import CheckpointCopy, TakenOverError, decoded
+from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.preparation import Preparation, Preparer
+from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.simulator import Node, Simulation
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.spark.checkpoints import from_savepoint
 from drivetrain.spark.connector.sink import SinkContext
+from drivetrain.spark.run import copying
 from model_store import ModelStore
 
 PLACE = "s3://states"
@@ -48,9 +58,20 @@ class MovedWorld(AttemptWorld):
         super().__init__(simulation, place, deaths, settings)
         self.is_one_machine = False
         self.are_made = True
-        self.harms_left = self.changer.changes_left = self.scaler.left = self.reader.left = 0
+        self.harms_left = self.reader.left = 0
+        changes, scalings = Random(f"{simulation.seed} moved changes").choice(
+            ((0, 0), (3, 2), (8, 0), (8, 4))
+        )
+        self.changer.changes_left = changes * (deaths is None)
+        self.scaler.left = scalings * (deaths is None)
+        self.promises = ScalingPromises()
+        self.scaler.check_end = self.check_scaled  # type: ignore[method-assign]
         # The versions of a finished application may be on a machine that is lost.
-        self.changer.check_end = lambda: None  # type: ignore[method-assign]
+        self.changer.check_end = self.check_noted  # type: ignore[method-assign]
+        self.taken_over: set[int] = set()
+        """The versions that another worker has found in the store, and nobody was told of."""
+        self.continued = 0
+        """The newest version that another worker has found there."""
         self.homes: dict[int, Node] = {}
         """By epoch, the worker."""
         self.store = ModelStore(before=self.at_request, after=self.after_request)
@@ -67,7 +88,8 @@ class MovedWorld(AttemptWorld):
 
     def is_held_up(self, draw: Random) -> bool:
         """Sources give less until something may have happened."""
-        return self.simulation.loop.time() < self.until_s and draw.random() < 0.85
+        is_long = self.simulation.loop.time() < self.until_s or super().is_held_up(draw)
+        return is_long and draw.random() < 0.85
 
     # -- places ------------------------------------------------------------------------------------------
 
@@ -138,10 +160,68 @@ class MovedWorld(AttemptWorld):
                 self.copied.append(copy.manifest.record)
         self.at_request(what, path)
 
+    def newest_copy(self) -> CheckpointCopy | None:
+        """The newest checkpoint; None: nobody has claimed any."""
+        names = [name for name in self.store.objects if "/checkpoints/" in name]
+        return decoded(self.store.objects[max(names)], "") if names else None
+
     def claimed_epoch(self) -> int:
         """The epoch that has the newest checkpoint; 0: nobody has claimed any."""
-        names = [name for name in self.store.objects if "/checkpoints/" in name]
-        return decoded(self.store.objects[max(names)], "").epoch if names else 0
+        newest = self.newest_copy()
+        return 0 if newest is None else newest.epoch
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    def noted(self, name: str) -> bytes | None:
+        """What the newest checkpoint has as this file, which says how the application has changed."""
+        newest = self.newest_copy()
+        file = None if newest is None else newest.changes.get(name)
+        if newest is None or file is None:
+            return None
+        pack, start = newest.places[file.sha256]
+        return self.store.objects[pack][start : start + file.size]
+
+    def decided_here(self, stored: GraphVersions, name: str) -> None:
+        """A file decides about a version from now on: if it is not cut off, the store has it."""
+        life = CURRENT_LIFE.get()
+        if life is None or self.epoch_of(life) != self.claimed_epoch():
+            return
+        here, code = (stored._directory / name).read_bytes(), f"versions/{name.split('.')[0]}.graph"
+        if self.noted(f"versions/{name}") != here or self.noted(code) is None:
+            self.records.violations.append(f"{name} is decided, and the store does not have it")
+
+    def laid_out(self, state: Path, files: Mapping[str, bytes]) -> None:
+        """Another worker continues with what the store has: with all that was decided."""
+        self.promises.found(state)
+        stored = GraphVersions(state)
+        self.continued = max(self.continued, *stored.numbers(), 0)
+        missing = self.changer.in_force - set(stored.numbers())
+        if files and missing:
+            self.records.violations.append(f"versions {missing} were in force, and are not continued")
+        for number in stored.numbers():
+            ending = stored.ending(number)
+            known = self.changer.outcomes.get(number)
+            if known is not None and (ending is None or ending.outcome is not known):
+                self.records.violations.append(f"version {number} was {known}, and now {ending}")
+            if number not in self.changer.in_force:  # its process has died before it was told
+                self.changer.noted(stored, stored.version(number))
+                self.taken_over.add(number)
+            if ending is not None:
+                self.changer.outcomes[number] = ending.outcome
+
+    def check_scaled(self) -> None:
+        """Check at the end that every scaling that was promised has been done, on whichever worker."""
+        assert not self.scaler.wrong, "; ".join(self.scaler.wrong)
+        newest = self.newest_copy()
+        if newest is not None and newest.manifest is not None:
+            self.promises.check(newest.manifest.shuffle_partitions)
+
+    def check_noted(self) -> None:
+        """Check at the end that the store has what was decided."""
+        self.changer.check()
+        if any(n for n in self.changer.in_force if n > 1):
+            assert all(self.noted(f"versions/{n}") for n in self.changer.in_force)
+            assert all(self.noted(f"versions/{n}.outcome") for n in self.changer.outcomes)
 
     # -- what must hold ----------------------------------------------------------------------------------
 
@@ -159,6 +239,46 @@ class MovedWorld(AttemptWorld):
         if clock_ms is not None:
             assert clock_ms >= self.told_ms, f"the clock goes back from {self.told_ms} to {clock_ms}"
             self.told_ms = clock_ms
+
+
+class ScalingPromises:
+    """The scalings that were wanted, in order, and those that have perhaps ended without success."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, ScalingState] = {}
+        self.in_vain: set[str] = set()
+
+    def found(self, state: Path) -> None:
+        """Another worker finds one in the store; nobody may have been told of it."""
+        wanted = WantedScalingFile(state).read()
+        if wanted is not None:
+            self.wanted.setdefault(wanted.state.id, wanted.state)
+
+    def watch(self, patched: pytest.MonkeyPatch) -> None:
+        """Hear of all that begin and end."""
+        begin, end = StoredScalings.begin, StoredScalings.end
+
+        def begun(stored: StoredScalings, state: ScalingState) -> None:
+            begin(stored, state)
+            self.wanted[state.id] = state
+
+        def ended(stored: StoredScalings, state: ScalingState) -> object:
+            if not stored._is_done(state):
+                self.in_vain.add(state.id)
+            return end(stored, state)
+
+        patched.setattr(StoredScalings, "begin", begun)
+        patched.setattr(StoredScalings, "end", ended)
+
+    def check(self, partitions: Mapping[str, int]) -> None:
+        """Check how many partitions each fragment has."""
+        for fragment in {state.fragment for state in self.wanted.values()}:
+            states = [state for state in self.wanted.values() if state.fragment == fragment]
+            possible = {states[0].before}
+            for state in states:
+                possible = possible | {state.after} if state.id in self.in_vain else {state.after}
+            found = partitions.get(fragment)
+            assert found in possible, f"{fragment} has {found} partitions, not {possible}: {states}"
 
 
 class MovedChecks(AttemptChecks):
@@ -237,4 +357,24 @@ def moved_world(simulation: Simulation, deaths: Sequence[CrashPoint] | None = No
         patched.setattr(copied_checkpoints, "open_place", lambda *_, **__: (world.store, "states"))
         for module in (application_copies, executor_copies):
             patched.setattr(module, "ContinuationWatch", SteppedWatch)
+        watch_decisions(patched, world)
+        world.promises.watch(patched)
         yield world
+
+
+def watch_decisions(patched: pytest.MonkeyPatch, world: MovedWorld) -> None:
+    """Let the world see what is decided about versions, and what another worker finds of it."""
+    decide = GraphVersions._decide
+
+    def decided(stored: GraphVersions, file: DurableFile, content: bytes) -> None:
+        decide(stored, file, content)
+        if stored._keep is not None:
+            world.decided_here(stored, file.path.name)
+
+    def laid_out(state: Path, files: Mapping[str, bytes], writers: Writers) -> None:
+        lay_out(state, files, writers)
+        world.laid_out(state, files)
+
+    patched.setattr(GraphVersions, "_decide", decided)
+    for module in (copying, from_savepoint):
+        patched.setattr(module, "lay_out", laid_out)

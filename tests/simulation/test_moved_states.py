@@ -93,6 +93,44 @@ async def test_another_worker_continues_though_processes_die_between_two_effects
     assert world.kills == len(points), "processes were to die there"
 
 
+OF_CHANGES = [
+    CrashPoint.BEFORE_VERSION,
+    CrashPoint.AFTER_VERSION,
+    CrashPoint.BEFORE_OUTCOME,
+    CrashPoint.AFTER_OUTCOME,
+]
+
+
+@pytest.mark.parametrize("points", deaths(OF_CHANGES, 2, 2), ids="+".join)
+@simulate(seeds=1, at_most=100)
+async def test_another_worker_runs_the_version_that_was_decided_though_processes_die_meanwhile(
+    simulation: Simulation, points: list[CrashPoint]
+) -> None:
+    with moved_world(simulation, points) as world:
+        world.changer.changes_left = 40
+        await begin(world)
+        await end(world)
+        assert world.kills or simulation.seed, "processes were to die there"
+
+
+@simulate(seeds=1, at_most=200)
+async def test_a_change_counts_on_another_worker_before_any_checkpoint_has_followed(
+    simulation: Simulation,
+) -> None:
+    with moved_world(simulation, []) as world:
+        world.changer.changes_left, world.changer.at_once = 1, 1.0
+        world.drawn.trunks = 0.0
+        await begin(world)
+        await simulation.wait_until(lambda: 2 in world.changer.in_force, "a change", poll_s=0.001)
+        home, copied = world.homes[1], len(world.copied)
+        world.lose(home)
+        world.prefers = next(worker for worker in world.workers if worker is not home)
+        await end(world)
+        assert world.homes[max(world.homes)] is not home
+        assert world.continued >= 2, "another worker has not found the change"
+        assert copied == 0 or simulation.seed, "it was to change before the first checkpoint"
+
+
 @simulate(seeds=1, at_most=200)
 async def test_an_application_master_that_is_cut_off_can_show_nothing_more(simulation: Simulation) -> None:
     with moved_world(simulation, []) as world:

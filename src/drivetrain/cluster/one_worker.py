@@ -18,7 +18,7 @@ from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.config import Config
 from drivetrain.config.catalog import application as keys
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.errors import ConfigError, DrivetrainError, UserError
+from drivetrain.errors import ConfigError, DrivetrainError
 from drivetrain.runtime.state_place import is_remote
 
 _REMEDY = (
@@ -70,24 +70,13 @@ def require_held(config: Config, held: int) -> None:
         )
 
 
-def refuse_new_life(config: Config, replay_from_ms: int | None, savepoint: str | None) -> None:
-    """Raise ConfigError if a life is to begin that another worker could not begin again."""
-    if is_remote(config) and (replay_from_ms is not None or savepoint is not None):
-        wish = "a replay" if savepoint is None else "a start from a savepoint"
+def refuse_replay(config: Config, replay_from_ms: int | None) -> None:
+    """Raise ConfigError if a replay is to begin that another worker could not begin again."""
+    if is_remote(config) and replay_from_ms is not None:
         raise ConfigError(
-            f"{wish} of an application whose state is in an object store is begun outside of a cluster",
+            "a replay of an application whose state is in an object store is begun outside of a cluster",
             where=run_keys.STATE_DIR.name,
             got=config[run_keys.STATE_DIR],
             remedy="begin it with `drivetrain run` and the same state.dir, stop it once its first checkpoint "
             "is made, and submit the application without that option: it continues",
         )
-
-
-def not_kept_elsewhere() -> UserError:
-    """The error for a change of an application while it runs: another worker would not know of it."""
-    return UserError(
-        "an application whose state is in an object store cannot change while it runs in a cluster",
-        expected="an application whose state is in a directory that all workers share",
-        remedy="end it, and submit the changed file: it continues with its state; drivetrain plan --against "
-        "shows what changes",
-    )

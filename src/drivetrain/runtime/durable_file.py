@@ -17,7 +17,8 @@ Called by `clock_file`, `graph_versions`, `checkpoints` and other modules that k
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -69,7 +70,7 @@ class DurableFile:
         `require` is called just before the file changes, and may raise.
         """
         with writing(self._what, self.path, if_full=self._if_full, if_refused=self._if_full):
-            write_whole(self.path, content + b" " + _checksum(content) + b"\n", require=require)
+            write_whole(self.path, with_checksum(content), require=require)
 
     def remove(self) -> None:
         """Delete the file, durably, if there is one; raises DiskFullError and OutputError."""
@@ -99,13 +100,23 @@ class DurableRecord(Generic[T]):
         """The value, None when none was written; raises InputError when the file is damaged."""
         return self._file.read_json(self._type)
 
-    def write(self, value: T) -> None:
-        """Write the value; raises DiskFullError and OutputError."""
-        self._file.write(msgspec.json.encode(value))
+    def write(self, value: T, keep: Callable[[Mapping[str, bytes]], None] | None = None) -> None:
+        """Write the value; raises DiskFullError and OutputError.
+
+        `keep` notes the file elsewhere, by its name, just before it is replaced, and may raise.
+        """
+        content = msgspec.json.encode(value)
+        noted = {self._file.path.name: with_checksum(content)}
+        self._file.write(content, None if keep is None else partial(keep, noted))
 
     def remove(self) -> None:
         """Delete the file, if there is one; raises DiskFullError and OutputError."""
         self._file.remove()
+
+
+def with_checksum(content: bytes) -> bytes:
+    """What a file with this content has on the disk."""
+    return content + b" " + _checksum(content) + b"\n"
 
 
 def _shown(found: bytes) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,7 +30,8 @@ from drivetrain.config import Config
 from drivetrain.config.key import Key
 from drivetrain.core.job.changeable_keys import CHANGEABLE, checked, require_changeable
 from drivetrain.errors import ConfigError, InputError
-from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.durable_file import DurableFile, with_checksum
+from drivetrain.runtime.graph_versions import Keep
 
 NAME: Final = "changed-configuration.json"
 
@@ -45,11 +47,15 @@ class ChangedValue(msgspec.Struct, frozen=True):
 
 
 class RunningConfig:
-    """The configuration of the application whose state is in `home`, which was started with `config`."""
+    """The configuration of the application whose state is in `home`, which was started with `config`.
 
-    def __init__(self, home: Path, config: Config) -> None:
+    `keep` notes changed values elsewhere, just before they are changed here.
+    """
+
+    def __init__(self, home: Path, config: Config, keep: Keep | None = None) -> None:
         self._home: Final = home
         self._config: Final = config
+        self._keep: Final = keep
         self._lock: Final = threading.Lock()
         self._seen: object = None  # of the file when it was last read
         self._changed: Config = config
@@ -73,7 +79,7 @@ class RunningConfig:
         """Change values, and give `restored` keys back those with which the application was started.
 
         Returns what is different now. Raises ConfigError, and then nothing has changed, as for a damaged file
-        (InputError), and DiskFullError or OutputError when the file cannot be written.
+        (InputError), DiskFullError or OutputError when the file cannot be written, and what `keep` raises.
         """
         given_back = tuple(restored)
         require_changeable(given_back)
@@ -86,7 +92,9 @@ class RunningConfig:
             checked(after, self._config)
             found = tuple(self._differences(before, after))
             if after != before:
-                _file(self._home).write(msgspec.json.encode(after))
+                content = msgspec.json.encode(after)
+                keep = None if self._keep is None else partial(self._keep, {NAME: with_checksum(content)})
+                _file(self._home).write(content, keep)
             self._look()
         return found
 

@@ -15,9 +15,11 @@ submission of the application, which has another id, forgets it.
 Invariants:
 
 1. One scaling at a time is wanted.
-2. The file is removed only after the scaling has ended, successfully or not.
+2. The file is removed only after the scaling has ended, successfully or not; if the state is in an object
+   store, and the scaling has succeeded, only after a checkpoint there has it.
 
-Called by `cluster.app_master.stream.stored_scalings`, and by `running_versions` of executors.
+Called by `cluster.app_master.stream.stored_scalings` and `application_copies`, and by `running_versions` of
+executors.
 """
 
 from __future__ import annotations
@@ -35,10 +37,14 @@ _IF_FULL: Final = "make room, and scale the fragment again: nothing has changed"
 
 
 class WantedScaling(msgspec.Struct, frozen=True):
-    """The scaling `state`, as it was requested, of the submitted application `app_id`."""
+    """The scaling `state`, as it was requested, of the submitted application `app_id`.
+
+    `is_done` if it has been done here, and stays until a copied checkpoint has it.
+    """
 
     app_id: str
     state: ScalingState
+    is_done: bool = False
 
 
 class WantedScalingFile(DurableRecord[WantedScaling]):

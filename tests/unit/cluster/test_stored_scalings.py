@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,22 @@ from typing import Any
 import pytest
 
 from drivetrain import Application, sinks, sources
+from drivetrain.cluster.app_master.stream.application_copies import ApplicationCopies
 from drivetrain.cluster.app_master.stream.stored_scalings import StoredScalings
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.scaling_state import ScalingState
+from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Snapshot, Transaction
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.scalings import Scalings
 from drivetrain.runtime.state.state_partitions import SHUFFLE_PARTITIONS
 from drivetrain.runtime.wanted_scaling import FILE, WantedScalingFile
+from model_store import ModelStore
 
 ME, NEXT = Preparer("app-1", 1, "am#1"), Preparer("app-1", 2, "am#2")
 OTHER = Preparer("app-2", 1, "am#9")
@@ -82,6 +88,67 @@ def test_a_scaling_is_wanted_until_its_outcome_is_in_the_list_and_counts_once(ru
     assert mine.end(DONE) == (DONE, None), "the application master has died before it removed the file"
     assert [one.of for one in mine.done()] == [DONE]
     assert mine.planned(ScalingState("read", 5, 8, 1_000)).likely_pause_ms == 20
+
+
+def test_the_store_has_what_is_wanted_first_and_until_a_checkpoint_there_is_divided(
+    rundir: RunDirectory,
+) -> None:
+    file, noted, errors = WantedScalingFile(rundir.path), list[dict[str, bytes]](), list[DrivetrainError]()
+
+    def keep(files: Mapping[str, bytes]) -> None:
+        noted.append(dict(files))
+        if errors:
+            raise errors.pop()
+
+    mine = StoredScalings(rundir, ME, keep)
+    errors.append(UnavailableError("the store does not answer"))
+    with pytest.raises(UnavailableError, match="does not answer"):
+        mine.begin(WANTED)
+    assert file.read() is None, "nothing is scaled"
+    mine.begin(WANTED)
+    assert noted == [{FILE: (rundir.path / FILE).read_bytes()}] * 2
+    has_partitions(rundir, 5)
+    assert mine.end(DONE) == (DONE, None)
+    assert mine.read_state() == DONE
+    with pytest.raises(UnavailableError, match="not in a checkpoint in the store yet"):
+        mine.begin(ScalingState("read", 5, 8, id="b" * 32))
+    assert len(noted) == 2, "another worker that finds the state as it was still scales it"
+    has_partitions(rundir, 2)  # the application has gone back to a checkpoint from before
+    assert mine.read_state() == WANTED
+
+
+def test_one_that_fails_is_not_wanted_in_the_store_any_more(rundir: RunDirectory) -> None:
+    noted: list[dict[str, bytes]] = []
+    mine = StoredScalings(rundir, ME, lambda files: noted.append(dict(files)))
+    mine.begin(WANTED)
+    mine.end(WANTED.ended(why="the disk is full"))
+    assert noted[-1] == {FILE: b""}
+    assert WantedScalingFile(rundir.path).read() is None
+
+
+@pytest.mark.parametrize(("partitions", "is_left"), [(2, True), (5, False)])
+def test_a_scaling_that_is_done_is_forgotten_with_the_first_checkpoint_that_has_it(
+    rundir: RunDirectory, partitions: int, *, is_left: bool
+) -> None:
+    store, errors = ModelStore(), list[BaseException]()
+    own = CopiedCheckpoints(store, "app", "here", rundir.path)
+    copies = ApplicationCopies(rundir, own, ME, errors.append)
+    try:
+        mine = StoredScalings(rundir, ME, copies.keep)
+        mine.begin(WANTED)
+        has_partitions(rundir, 5)
+        mine.end(DONE)
+        has_partitions(rundir, partitions)
+        snapshots = Snapshots(CheckpointFiles(rundir.home).snapshots)
+        snapshots.take("read", 1, rundir.fragment("read"), 0)
+        record = CheckpointRecord(1, 1, {"read": Snapshot(0)})
+        copies.before(Transaction(1, Phase.COMMITTING, 1, record=record))
+    finally:
+        copies.close(has_ended=True)
+    assert (WantedScalingFile(rundir.path).read() is not None) is is_left
+    newest = CopiedCheckpoints(store, "app", "here", rundir.path).newest()
+    assert newest is not None
+    assert FILE in newest.changes, "the checkpoint after it leaves it out"
 
 
 def test_the_checkpoint_says_whether_it_is_done_and_not_the_report(rundir: RunDirectory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.former_messages import FormerMessages, channel_aside
+from drivetrain.runtime.graph_versions import Keep
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
@@ -58,10 +60,10 @@ def rundir(tmp_path: Path) -> RunDirectory:
     return made
 
 
-def stored(tmp_path: Path, me: Preparer = ME) -> StoredVersions:
+def stored(tmp_path: Path, me: Preparer = ME, keep: Keep | None = None) -> StoredVersions:
     graph = planned("id > 1")
     config = Config.load(None, {}, {"state.dir": str(tmp_path)})
-    return StoredVersions(PlannedApplication(vertices_of(graph), graph, "app", {}), config, me)
+    return StoredVersions(PlannedApplication(vertices_of(graph), graph, "app", {}), config, me, keep)
 
 
 def compiled(number: int = 2, against: int = 1, how: Made = "update") -> CompiledChange:
@@ -94,6 +96,38 @@ def test_a_version_is_recorded_from_its_proposal_and_its_trial_ends_once(
     assert (ending.outcome, ending.to_remove) == (Outcome.ROLLED_BACK, ("out",))
     ended = ChangeState(1, Stage.IDLE, 2, 1, (), Outcome.ROLLED_BACK, "read", "it failed")
     assert (mine.read_state().state, mine.read_state().change) == (ended, None)
+
+
+def test_what_is_decided_is_noted_elsewhere_before_it_is_here(rundir: RunDirectory, tmp_path: Path) -> None:
+    noted: list[tuple[dict[str, bytes], list[int], bool]] = []
+    refusals: list[UnavailableError] = []
+
+    def keep(files: Mapping[str, bytes]) -> None:
+        noted.append((dict(files), rundir.versions.numbers(), rundir.versions.ending(2) is not None))
+        if refusals:
+            raise refusals.pop()
+
+    mine, change = stored(tmp_path, keep=keep), Change(2, 1, frozenset({"read"}))
+    rundir.versions.propose(ID, proposal("id > 2"), b"code 2")
+    refusals.append(UnavailableError("the store does not answer"))
+    with pytest.raises(UnavailableError, match="does not answer"):
+        mine.record(compiled())
+    assert rundir.versions.numbers() == [1], "nothing has changed"
+    mine.record(compiled())
+    refusals.append(UnavailableError("the store does not answer"))
+    with pytest.raises(UnavailableError, match="does not answer"):
+        mine.record_outcome(RecordOutcome(change, Outcome.DONE))
+    assert rundir.versions.ending(2) is None
+    mine.record_outcome(RecordOutcome(change, Outcome.DONE))
+    assert [(list(files), *before) for files, *before in noted] == [
+        (["versions/2"], [1], False),
+        (["versions/2"], [1], False),
+        (["versions/2.outcome"], [1, 2], False),
+        (["versions/2.outcome"], [1, 2], False),
+    ]
+    for name in ("versions/2", "versions/2.outcome"):
+        here = (rundir.path / name).read_bytes()
+        assert here == [files[name] for files, *_ in noted if name in files][-1]
 
 
 def test_an_application_master_that_was_replaced_records_nothing(

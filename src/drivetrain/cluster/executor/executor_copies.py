@@ -8,6 +8,10 @@ Design: the executor that prepares the application settles the directory with th
 number. The application master adds checkpoints to that claim (`application_copies`). Each executor looks
 every few seconds whether the claim is still the newest, and ends if it is not.
 
+A life that begins with a savepoint is copied before this executor answers that it was prepared. The registry
+then notes that the request for it was fulfilled, and only after that a fragment runs. So another worker
+begins with the copy; or with the savepoint again, when nothing has run.
+
 Claims name the epoch of their application master. The leader has replaced a former epoch of the same
 submission, so its lease is not waited for; and an executor of a former epoch, which wakes late, claims
 nothing. While any other process has the application, an executor waits for some time.
@@ -22,9 +26,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from drivetrain.cluster.one_worker import refuse_new_life
+from drivetrain.cluster.one_worker import refuse_replay
 from drivetrain.config import Config
 from drivetrain.runtime.checkpoints.checkpoint_copy import Claimant, StillRunningError
+from drivetrain.runtime.checkpoints.checkpoint_copying import CheckpointCopying
 from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.continuation_watch import ContinuationWatch, look
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
@@ -46,6 +51,11 @@ class ExecutorCopies:
         """Those that this executor has begun with or joined."""
         self._watch: ContinuationWatch | None = None
 
+    @property
+    def are_changes_own(self) -> bool:
+        """Whether the store has changes that were made by the same submission while it ran."""
+        return self.copies is not None and self.copies.are_changes_own
+
     def begin(
         self,
         rundir: RunDirectory,
@@ -58,20 +68,31 @@ class ExecutorCopies:
         """Make sure that the state here is what the store continues, for the executor that prepares it.
 
         Returns whether the application has finished. Waits about `wait_s` for another process that has it.
-        Raises UnavailableError after that, and ConfigError for a life that would not begin again elsewhere.
+        Raises UnavailableError after that, and UserError or ConfigError if it cannot begin as it is asked to.
         """
         refuse_copies(self._config)
         if not self._is_remote:
             return False
-        refuse_new_life(self._config, replay_from_ms, savepoint)
+        refuse_replay(self._config, replay_from_ms)
         until_s = time.monotonic() + wait_s
         while True:
-            self.copies = CopiedCheckpoints.of(rundir, self._config, self._by)
+            self.copies = copies = CopiedCheckpoints.of(rundir, self._config, self._by)
+            assert copies is not None
+            if savepoint is not None and rundir.started and copies.is_own():
+                rundir.clear()  # nothing has run: the request would no longer be there
             try:
-                return settle_with_store(rundir, self.copies, fresh=fresh)
+                return settle_with_store(rundir, copies, fresh=fresh, savepoint=savepoint)
             except StillRunningError:
                 if time.monotonic() > until_s:
                     raise
+
+    def copy_life(self, rundir: RunDirectory) -> None:
+        """Copy the life that has just begun with a savepoint, before the answer that it has.
+
+        Raises the errors of `CopiedCheckpoints.add`.
+        """
+        if self.copies is not None:
+            CheckpointCopying(rundir, self.copies).copy_life()
 
     def join(self, rundir: RunDirectory) -> None:
         """Continue what another executor has claimed; raises TakenOverError if it is no longer the newest."""

@@ -28,6 +28,7 @@ from pathlib import Path
 from drivetrain.api import Application
 from drivetrain.cluster.executor.executor_copies import ExecutorCopies
 from drivetrain.cluster.executor.failure_views import HookError
+from drivetrain.cluster.executor.planned_to_run import planned_to_run
 from drivetrain.cluster.executor.running_versions import RunningVersions
 from drivetrain.cluster.executor.version_program import VersionEdit, made_version
 from drivetrain.cluster.launch_file import LaunchFile
@@ -46,10 +47,9 @@ from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunO
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.counts import CountRule, rules_of
 from drivetrain.core.plan.plan import Plan
-from drivetrain.errors import DrivetrainError, InputError, UnavailableError
+from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.checkpoints.checkpoint_copy import Claimant
-from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.sink_places import refuse_shared_places
@@ -57,7 +57,6 @@ from drivetrain.runtime.state_place import state_home
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participants import SendAnswer, SendCommand
 from drivetrain.spark.flow.flow_book import FlowBook
-from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import preparing
 from drivetrain.spark.run.application_versions import ApplicationVersions, add_later_schemas
@@ -183,7 +182,8 @@ class SparkWork:
         first: bool,
         is_over: bool,
     ) -> Prepared:
-        plan, record = self._in_force(plan, rundir, from_file=fresh or savepoint is not None, first=first)
+        own = plan
+        plan, record = self._in_force(own, rundir, from_file=fresh or savepoint is not None, first=first)
         begins = fresh or replay_from_ms is not None or savepoint is not None
         finished = is_over or (rundir.finished is not None and not begins)
         resumed = not begins and rundir.started
@@ -202,7 +202,10 @@ class SparkWork:
                 savepoint=savepoint,
                 version=record,
                 copies=self.copies.copies,
+                replanned=lambda: self._in_force(own, rundir, first=True),
             )
+            if savepoint is not None:
+                self.copies.copy_life(rundir)
             self.copies.watch()
             self._bind(self._execution)
             if self._execution.versions is not None:
@@ -242,27 +245,17 @@ class SparkWork:
     def _in_force(
         self, plan: Plan, rundir: RunDirectory, *, from_file: bool = False, first: bool = False
     ) -> tuple[Plan, GraphVersion | None]:
-        """The plan to run, and its record if it is known: those of the version in force, if this application
-        has changed while it ran; else those of its file, which is `plan`, with the subscriptions of others,
-        which the `first` executor has yet to take over."""
-        by = rundir.preparation.last
+        """See `planned_to_run`; only the `first` executor may have to take the subscriptions over."""
         if not first:
             plan, _ = preparing.with_readers(plan, rundir, self.config, None, fresh=False)
-        if from_file or by is None or by.app_id != self._preparer.app_id:
+        if from_file or not self._has_changed_it(rundir):
             return plan, None
-        record = rundir.versions.in_force()
-        if record is None or record.made_how == "run":
-            return plan, None
-        if record.is_same_graph(planned_version(plan)):
-            return plan, record
-        code = rundir.versions.code(record.number)
-        if code is None:
-            raise InputError(
-                f"the code of version {record.number}, which is in force, is gone",
-                where=str(rundir.path),
-                remedy="end the application, and submit that version's file: it continues with its state",
-            )
-        return configured_plan(graph_from_code(code, f"version {record.number}"), self.config), record
+        return planned_to_run(plan, rundir, self.config)
+
+    def _has_changed_it(self, rundir: RunDirectory) -> bool:
+        """Whether the versions here are of this submission, which may have changed while it ran."""
+        by = rundir.preparation.last
+        return self.copies.are_changes_own or (by is not None and by.app_id == self._preparer.app_id)
 
     def _join(self, plan: Plan, rundir: RunDirectory, record: GraphVersion | None) -> Execution:
         self.copies.join(rundir)

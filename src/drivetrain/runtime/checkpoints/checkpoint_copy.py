@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from drivetrain.errors import InputError, UnavailableError
-from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavepointError
+from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavedFile, SavepointError
 
 IF_TAKEN_OVER: Final = (
     "leave it to that process; to continue here, end it, and delete this application's state directory on "
@@ -38,6 +38,9 @@ class CheckpointCopy(msgspec.Struct, frozen=True):
     starts over with this number. `places` has, by the SHA-256 of a file, its pack and where it begins there;
     `packs` the sizes of all packs that are needed. `is_finished` is whether the application has finished
     after it. `submission` and `epoch` are those of a `Claimant`.
+
+    `changes` are the files of `change_files`, by name, which are in packs, too; `changed_by` is the
+    submission of the process that copied them.
     """
 
     number: int
@@ -51,6 +54,8 @@ class CheckpointCopy(msgspec.Struct, frozen=True):
     is_finished: bool = False
     submission: str = ""
     epoch: int = 0
+    changes: dict[str, SavedFile] = {}
+    changed_by: str = ""
 
 
 class Claimant(NamedTuple):
@@ -65,13 +70,14 @@ class Claimant(NamedTuple):
 
     def replaces(self, copy: CheckpointCopy) -> bool:
         """Whether the leader has replaced the process that made a copy, so that this one may continue."""
-        return self._is_of(copy) and copy.epoch <= self.epoch
+        return self.is_of(copy) and copy.epoch <= self.epoch
 
     def is_replaced(self, copy: CheckpointCopy) -> bool:
         """Whether a copy is of the epoch that has replaced this one."""
-        return self._is_of(copy) and copy.epoch > self.epoch
+        return self.is_of(copy) and copy.epoch > self.epoch
 
-    def _is_of(self, copy: CheckpointCopy) -> bool:
+    def is_of(self, copy: CheckpointCopy) -> bool:
+        """Whether a process of the same submission made a copy."""
         return self.submission != "" and copy.submission == self.submission
 
 

@@ -10,7 +10,8 @@ Invariants:
 
 1. If checkpoints are copied, no result is published before its checkpoint is in the store.
 
-Called by the embedded run and by application masters. Imports neither pyspark nor pyarrow.
+Called by the embedded run, by application masters, and by `executor_copies`. Imports neither pyspark nor
+pyarrow.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Transaction
 from drivetrain.errors import OutputError, UserError
+from drivetrain.runtime.checkpoints.change_files import change_files
 from drivetrain.runtime.checkpoints.checkpoint_parts import manifest_of, parts_of_checkpoint
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -47,6 +49,12 @@ class CheckpointCopying:
         elif transaction.phase is Phase.COMMITTING and transaction.record is not None:
             self._copy(self._copies, transaction.record)
 
+    def copy_life(self) -> None:
+        """Copy what a life has that begins with a savepoint; raises what `before` raises."""
+        transaction, self._clock_ms = CheckpointFiles(self._rundir.home).transaction(), self._clock.read()
+        if self._copies is not None and transaction is not None and transaction.record is not None:
+            self._copy(self._copies, transaction.record)
+
     def _copy(self, copies: CopiedCheckpoints, record: CheckpointRecord) -> None:
         snapshots = Snapshots(CheckpointFiles(self._rundir.home).snapshots)
         try:
@@ -60,6 +68,7 @@ class CheckpointCopying:
                         files,
                         lambda id: snapshots.place(id, record.round),
                     ),
+                    change_files(self._rundir.path),
                 )
         except OutputError:
             raise

@@ -66,6 +66,12 @@ class PackBuilder:
             raise
         self.files[name] = self.hashes[key] = file
 
+    def take_content(self, name: str, content: bytes) -> None:
+        """Add a file that is on no disk yet."""
+        file = SavedFile(len(content), hashlib.sha256(content).hexdigest())
+        self._place(file, content)
+        self.files[name] = file
+
     def _place(self, file: SavedFile, content: bytes) -> None:
         if file.sha256 in self.places:
             return

@@ -2,11 +2,12 @@
 
 See `copied_checkpoints`, which adds to it.
 
-Called by `copied_checkpoints`. Imports neither pyspark nor pyarrow.
+Called by `packed_checkpoints`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,27 @@ class CheckpointSeries:
                 raise replaced_too_fast(self.place) from error
             raise damaged_copy(f"{self.place}: {self._name(copy.number)}", f"no {error}") from error
         write_manifest(directory, copy.manifest)
+
+    def changes_of(self, copy: CheckpointCopy) -> dict[str, bytes]:
+        """The content of the files that say how the application has changed, by name.
+
+        Raises the errors of `fetch`.
+        """
+        packs: dict[str, bytes] = {}
+        found: dict[str, bytes] = {}
+        try:
+            for name, file in copy.changes.items():
+                pack, start = copy.places[file.sha256]
+                if file.size and pack not in packs:
+                    packs[pack] = self._store.get(pack)
+                found[name] = packs.get(pack, b"")[start : start + file.size]
+                if hashlib.sha256(found[name]).hexdigest() != file.sha256:
+                    raise damaged_copy(f"{self.place}: {self._name(copy.number)}", f"another {name}")
+        except (FileNotFoundError, KeyError) as error:
+            if self._has_later(copy.number):
+                raise replaced_too_fast(self.place) from error
+            raise damaged_copy(f"{self.place}: {self._name(copy.number)}", f"no {error}") from error
+        return found
 
     def _name(self, number: int) -> str:
         return f"{self._checkpoints}/{number:020d}.json"

@@ -43,7 +43,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from drivetrain.crash_points import CrashPoint, maybe_crash
-from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.checkpoints.checkpoint_copy import (
     CheckpointCopy,
     Claimant,
@@ -54,9 +53,9 @@ from drivetrain.runtime.checkpoints.checkpoint_copy import (
     state_gone,
     taken_over,
 )
-from drivetrain.runtime.checkpoints.checkpoint_packs import Hashes, PackBuilder, kept_places
-from drivetrain.runtime.checkpoints.checkpoint_series import CheckpointSeries
+from drivetrain.runtime.checkpoints.checkpoint_packs import PackBuilder
 from drivetrain.runtime.checkpoints.claim_file import Claim, ClaimFile
+from drivetrain.runtime.checkpoints.packed_checkpoints import PackedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavedFile
 from drivetrain.runtime.checkpoints.state_lease import RETRY_MS, StateLease
 from drivetrain.runtime.objects.locations import open_place
@@ -69,9 +68,10 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
 _TRIES: Final = 3
+NO_CHANGES: Final[Mapping[str, Path]] = {}
 
 
-class CopiedCheckpoints(CheckpointSeries):
+class CopiedCheckpoints(PackedCheckpoints):
     """The checkpoints of one application below `folder` of a store.
 
     `place` names it in errors; `directory` is the application's state directory on this machine. With a
@@ -89,7 +89,6 @@ class CopiedCheckpoints(CheckpointSeries):
         by: Claimant = Claimant(),
     ) -> None:
         super().__init__(store, folder, place)
-        self._packs: Final = f"{folder}/packs".lstrip("/")
         self._claim: Final = ClaimFile(directory)
         self.lease: Final = lease
         self._by: Final = by
@@ -98,7 +97,6 @@ class CopiedCheckpoints(CheckpointSeries):
         self._ended_with: int | None = None
         """The last checkpoint of a process that has certainly ended."""
         self._changing: Final = threading.RLock()
-        self._owner = ""
         self._begun: int | None = None
         """The checkpoint that this process's state began with; -1: there was none, None: it is older."""
         self.may_predecessor_run = False
@@ -106,11 +104,7 @@ class CopiedCheckpoints(CheckpointSeries):
         self.is_outdated = False
         """Whether the former process made more checkpoints before `claim`: the state has to begin again."""
         self._last: CheckpointCopy | None = None
-        self._numbers: list[int] = []
-        """The checkpoints of this process that are there, ascending."""
-        self._made: set[str] = set()
-        """The packs that are there and not deleted yet."""
-        self._hashes: Hashes = {}
+        self._changed_by = ""
 
     @classmethod
     def of(cls, rundir: RunDirectory, config: Config, by: Claimant = Claimant()) -> CopiedCheckpoints | None:
@@ -126,6 +120,11 @@ class CopiedCheckpoints(CheckpointSeries):
         impatient, _ = open_place(place, settings, retry_ms=RETRY_MS)
         return cls(store, folder, named, rundir.path, StateLease(impatient, folder, named), by)
 
+    @property
+    def are_changes_own(self) -> bool:
+        """Whether the changes in the newest checkpoint, as it was read last, are of the same submission."""
+        return self._by.submission != "" and self._by.submission == self._changed_by
+
     # -- beginning -------------------------------------------------------------------------------------
 
     def begin(self) -> CheckpointCopy | None:
@@ -135,6 +134,7 @@ class CopiedCheckpoints(CheckpointSeries):
         until `claim`: then the state `is_outdated`.
         """
         newest, self.is_outdated = self.newest(), False
+        self._changed_by = "" if newest is None else newest.changed_by
         self._begun = -1 if newest is None else newest.number
         return newest
 
@@ -162,6 +162,7 @@ class CopiedCheckpoints(CheckpointSeries):
         here `was_copied`. A directory that `has_state` no more continues nothing.
         """
         newest, claim = self.newest(), self._claim.read()
+        self._changed_by = "" if newest is None else newest.changed_by
         if newest is None:
             if was_copied:
                 raise state_gone(self.place)
@@ -175,6 +176,11 @@ class CopiedCheckpoints(CheckpointSeries):
             if not self._by.replaces(newest) and self.lease.wait_until_over(newest.owner):
                 self._ended_with = newest.number
         return newest
+
+    def is_own(self) -> bool:
+        """Whether the newest checkpoint is of the same submission."""
+        newest = self.newest()
+        return newest is not None and self._by.is_of(newest)
 
     def require_newest(self) -> None:
         """Raise TakenOverError when there is a newer checkpoint than this process's; one request."""
@@ -246,7 +252,9 @@ class CopiedCheckpoints(CheckpointSeries):
             if newest.number != claim.after:
                 raise self._taken(newest)
             if starts_over:
-                newest = msgspec.structs.replace(newest, manifest=None, places={}, packs={})
+                newest = CheckpointCopy(
+                    newest.number, newest.owner, newest.host, newest.made_at_ms, newest.series_ms, None
+                )
         self.may_predecessor_run = is_others and newest.number != self._ended_with
         if is_others or newest.is_finished:
             signed = self._signed(newest.number + 1)
@@ -259,14 +267,30 @@ class CopiedCheckpoints(CheckpointSeries):
         self,
         files: Iterable[tuple[str, Path]],
         manifest: Callable[[Mapping[str, SavedFile]], Manifest],
+        changes: Mapping[str, Path] = NO_CHANGES,
     ) -> int:
         """Copy a checkpoint, whose results may be published afterwards; returns how many bytes were sent.
 
-        `files` are its files by name, `manifest` makes its manifest. Raises TakenOverError, OutputError and
-        UnavailableError; then nothing may be published.
+        `files` are its files by name, `manifest` makes its manifest; `changes` are those of `change_files`.
+        Raises TakenOverError, OutputError and UnavailableError; then nothing may be published.
         """
         with self._changing:
-            return self._added(files, manifest)
+            return self._added(files, manifest, changes)
+
+    def keep(self, changes: Mapping[str, Path], more: Mapping[str, bytes]) -> None:
+        """Note how the application has changed, beside the newest checkpoint, before that comes into force.
+
+        `changes` are as for `add`; `more` are those that are not on the disk yet, or not as they are there;
+        an empty one is to be gone. Raises the errors of `add`; then it may be noted or not, and the next
+        `add` or `keep` replaces it.
+        """
+        with self._changing:
+            last = self._last
+            assert last is not None, "`claim` comes first"
+            packing = self._packing(last)
+            self._pack(packing, changes.items(), more)
+            checkpoint = {} if last.manifest is None else last.manifest.files
+            self._name_all(last, packing, checkpoint, packing.files, last.manifest)
 
     def finish(self) -> None:
         """Note that the application has finished; raises the same errors as `add`."""
@@ -285,34 +309,43 @@ class CopiedCheckpoints(CheckpointSeries):
         self,
         files: Iterable[tuple[str, Path]],
         manifest: Callable[[Mapping[str, SavedFile]], Manifest],
+        changes: Mapping[str, Path],
     ) -> int:
         last = self._last
         assert last is not None, "`claim` comes first"
-        number = last.number + 1
-        kept = {} if last.manifest is None else kept_places(last.manifest.files, last.places, last.packs)
-        prefix = f"{self._packs}/{self._owner}/{number:020d}-{uuid.uuid4().hex[:8]}"
-        packing = PackBuilder(self._store, prefix, kept, self._hashes)
-        try:
-            for name, path in files:
-                packing.take(name, path)
-            packing.finish()
-        finally:
-            self._made |= packing.sizes.keys()
+        packing = self._packing(last)
+        self._pack(packing, changes.items())  # first, in packs of their own: they are read alone
+        changed = dict(packing.files)
+        self._pack(packing, files)
+        checkpoint = {name: file for name, file in packing.files.items() if name not in changed}
         self._hashes = packing.hashes
         maybe_crash(CrashPoint.COPY_UPLOADED)
-        places = {file.sha256: packing.places[file.sha256] for file in packing.files.values()}
-        sizes = last.packs | packing.sizes
+        self._name_all(last, packing, checkpoint, changed, manifest(checkpoint))
+        maybe_crash(CrashPoint.COPY_NAMED)
+        return sum(packing.sizes.values())
+
+    def _name_all(
+        self,
+        last: CheckpointCopy,
+        packing: PackBuilder,
+        checkpoint: Mapping[str, SavedFile],
+        changed: Mapping[str, SavedFile],
+        manifest: Manifest | None,
+    ) -> None:
+        """Create the next number, with the files of a checkpoint and those that say what has changed."""
+        known, sizes = last.places | packing.places, last.packs | packing.sizes
+        places = {file.sha256: known[file.sha256] for file in (*checkpoint.values(), *changed.values())}
         made = CheckpointCopy(
-            **self._signed(number),
+            **self._signed(last.number + 1),
             series_ms=last.series_ms,
-            manifest=manifest(packing.files),
+            manifest=manifest,
             places=places,
             packs={pack: sizes[pack] for pack, _ in places.values() if pack},
+            changes=dict(changed),
+            changed_by=self._by.submission,
         )
         self._create(made)
-        maybe_crash(CrashPoint.COPY_NAMED)
         self._forget_older(made.packs.keys() | last.packs.keys())
-        return sum(packing.sizes.values())
 
     def _signed(self, number: int) -> dict[str, Any]:
         who = {"owner": self._owner, "host": socket.gethostname(), **self._by._asdict()}
@@ -332,33 +365,6 @@ class CopiedCheckpoints(CheckpointSeries):
             raise self._taken(self.newest())
         self._last = copy
         self._numbers.append(copy.number)
-
-    # -- deleting --------------------------------------------------------------------------------------
-
-    def _forget_older(self, needed: Collection[str]) -> None:
-        """Delete what neither the last checkpoint nor the one before it needs: a process may be reading the
-        latter."""
-        older, self._numbers = self._numbers[:-2], self._numbers[-2:]
-        self._delete([*map(self._name, older), *(self._made - set(needed))])
-        self._made &= set(needed)
-
-    def _sweep(self, last: CheckpointCopy, packs: Iterable[str]) -> None:
-        """Delete what former processes have left; only for the process that has claimed a number.
-
-        Of the `packs` that were there before, nobody can need those that `last` does not name. Others may be
-        a successor's: this process may have been suspended since its claim.
-        """
-        newest = self._name(last.number)
-        self._delete([name for name in self._checkpoint_names() if name < newest])
-        self._delete([pack for pack in packs if pack not in last.packs])
-        self._made, self._numbers = set(last.packs), [last.number]
-
-    def _delete(self, paths: Iterable[str]) -> None:
-        try:
-            for path in paths:
-                self._store.delete(path)
-        except (DrivetrainError, PermissionError):
-            return  # the next process that claims a number sweeps it up
 
     # -- parts -----------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from drivetrain.durable import sync, writing
 from drivetrain.errors import UserError
 from drivetrain.private_files import Writers, require_trusted_tree
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.change_files import lay_out
 from drivetrain.runtime.checkpoints.checkpoint_parts import FRAGMENTS, TABLES
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.savepoint import positions_in
@@ -84,6 +85,7 @@ def opened_savepoint(
     if copies is not None and copy is not None and copy.manifest is not None:
         with fetched_into(aside, lambda: copies.fetch(copy, aside)):
             saved = OpenedSavepoint(aside, rundir.writers, copies.place, copied_by=copy.host)
+            saved.changes = copies.changes_of(copy)
             saved.require_fits(plan, rundir, fresh=fresh)
             yield saved
         return
@@ -122,6 +124,8 @@ class OpenedSavepoint:
         self._copied_by: Final = copied_by
         require_trusted_tree(self.place, "the savepoint", writers)
         self.manifest: Final[Manifest] = verified(self.place)
+        self.changes: Mapping[str, bytes] = {}
+        """How the application has changed while it ran, if it is the same life."""
 
     def require_fits(self, plan: Plan, rundir: RunDirectory, *, fresh: bool) -> None:
         """Raise unless this application can start from here: SavepointError; UserError if it has a state."""
@@ -209,6 +213,7 @@ class OpenedSavepoint:
                 ChannelStore(rundir.store(id)).record_position(fragment.id, position)
             if snapshot.batch_id >= 0:  # the other fragments have nothing yet that could be lost
                 files.note_life(fragment.id, _LIFE)
+        lay_out(rundir.path, self.changes, rundir.writers)
         if saved.clock_ms is not None:
             ClockFile(rundir.home / "clock").write(saved.clock_ms)
         files.persist(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from drivetrain.api.sources import is_stored_first
 from drivetrain.errors import ConfigError, UserError
 from drivetrain.runtime.checkpoints import continuation_watch
+from drivetrain.runtime.checkpoints.change_files import lay_out
 from drivetrain.runtime.checkpoints.checkpoint_mode import refuse_copies
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -53,7 +54,7 @@ def settle_with_store(
     savepoint: str | None = None,
 ) -> bool:
     """Make sure that the state here is what the store's newest checkpoint continues; where that is the state,
-    clear another one here. Returns whether the application has finished.
+    clear another one here, and lay out how the application has changed. Returns whether it has finished.
 
     The last three say how the run is to begin. Raises UnavailableError (also TakenOverError) when another
     process has the application, and UserError if it cannot begin so.
@@ -71,7 +72,7 @@ def settle_with_store(
     newest = copies.newest_elsewhere(has_state=rundir.started, was_copied=was_copied)
     if newest is None or fresh:
         return False
-    if newest.manifest is not None and begins_with is not None:
+    if newest.manifest is not None and begins_with is not None and not copies.is_own():
         raise UserError(
             "the application already has a state in the store",
             where=copies.place,
@@ -80,7 +81,16 @@ def settle_with_store(
             "deletes it and its published results",
         )
     rundir.clear()
+    lay_out(rundir.path, copies.changes_of(newest), rundir.writers)
     return newest.is_finished
+
+
+def begin_again(rundir: RunDirectory, copies: CopiedCheckpoints) -> None:
+    """Clear the state here, which began with what is not the newest checkpoint any more, for another try."""
+    rundir.clear()
+    newest = copies.begin()
+    if newest is not None:
+        lay_out(rundir.path, copies.changes_of(newest), rundir.writers)
 
 
 def wait_for_predecessor() -> None:

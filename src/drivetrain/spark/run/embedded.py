@@ -65,7 +65,7 @@ from drivetrain.spark.run.fragment_changes import FragmentChanges
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.outside_repairs import OutsideRepairs
-from drivetrain.spark.run.preparing import finish, look_at, prepare
+from drivetrain.spark.run.preparing import Replan, finish, look_at, prepare
 from drivetrain.spark.run.recovery import (
     Recovery,
     RecoveryThread,
@@ -127,13 +127,14 @@ def run(
         is_finished = settle_with_store(
             rundir, copies, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
         )
-        plan = own if version is None else _plan_of(version, rundir, config)
+        plan = _plan_of(own, version, rundir, config)
         if not begins and (is_finished or rundir.finished is not None):
             return already_finished(plan)
         resumed = not begins and rundir.started
 
         waiting = WaitOptions(lambda why: listener.on_event(NoticeGiven(why)), listener.stop_requested)
-        ready = partial(prepare, rundir=rundir, config=config, copies=copies)
+        replanned: Replan = lambda: (_plan_of(own, version, rundir, config), None)  # noqa: E731 - short
+        ready = partial(prepare, rundir=rundir, config=config, copies=copies, replanned=replanned)
         begin = partial(
             ready, plan, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint, waiting=waiting
         )
@@ -174,8 +175,10 @@ def _begins(begins: bool, version: KeptVersion | None) -> bool:
     return begins
 
 
-def _plan_of(version: KeptVersion, rundir: RunDirectory, config: Config) -> Plan:
-    """The plan of a version, from the code that was kept with it."""
+def _plan_of(own: Plan, version: KeptVersion | None, rundir: RunDirectory, config: Config) -> Plan:
+    """The plan of a version, from the code that was kept with it; without one, the application's `own`."""
+    if version is None:
+        return own
     versions = rundir.versions
     known = versions.numbers()
     record = None

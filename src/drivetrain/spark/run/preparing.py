@@ -24,7 +24,7 @@ import io
 import secrets
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from pyspark.sql.types import StructType
@@ -46,11 +46,11 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.opened_sinks import OpenSinks, claim_sinks, open_sinks, succeed_in_sinks
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
-from drivetrain.spark.run.copying import require_copyable, wait_for_predecessor
+from drivetrain.spark.run.copying import begin_again, require_copyable, wait_for_predecessor
 from drivetrain.spark.run.host import SPARK, Host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from drivetrain.api.application import Application
     from drivetrain.config import Config
@@ -66,6 +66,8 @@ from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.subscribers import require_same_columns
 from drivetrain.spark.run.subscribing import WaitOptions, end_subscriptions, subscribe
 
+Replan: TypeAlias = "Callable[[], tuple[Plan, GraphVersion | None]]"
+
 
 def prepare(
     plan: Plan,
@@ -80,6 +82,7 @@ def prepare(
     version: GraphVersion | None = None,
     waiting: WaitOptions | None = None,
     copies: CopiedCheckpoints | None = None,
+    replanned: Replan | None = None,
 ) -> Execution:
     """Compile everything, check every source and sink, and create the state; nothing runs yet.
 
@@ -87,7 +90,8 @@ def prepare(
     `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
     from the savepoint at that place. `version` is the record of the plan, if there is one. `waiting`
     determines how it waits for other applications whose streams it reads (None: not at all). `copies` is
-    where its checkpoints are copied to. Raises the application's first error: then a first run leaves no
+    where its checkpoints are copied to; `replanned` makes the plan again when there is a newer one, by a
+    process that may have changed the graph. Raises the application's first error: then a first run leaves no
     state, and an earlier life stays.
     """
     require_copyable(plan.graph, config, copies)
@@ -112,8 +116,9 @@ def prepare(
         has_claimed = _claim(
             copies, execution, saved, fresh=fresh, starts_over=fresh or savepoint is not None
         )
-    if not has_claimed:  # the former process can make no more checkpoints from now on
-        rundir.clear()
+    if copies is not None and not has_claimed:
+        begin_again(rundir, copies)  # the former process can make no more checkpoints from now on
+        plan, version = (plan, version) if replanned is None else replanned()
         return prepare(
             plan, rundir, config, flow=flow, host=host, version=version, waiting=waiting, copies=copies
         )

@@ -131,13 +131,18 @@ class ApplicationCheckpoints:
             lambda figures: owner.tell(CheckpointUpdate(figures=_shown(figures, copies))),
             lambda error: owner.tell(CheckpointUpdate(failed=str(error))),
         )
-        fragments = [f.id for f in plan.fragments]
+        fragments = self._fragments = [f.id for f in plan.fragments]
         running = RunningConfig(self._rundir.path, config)
         self._actor: Final = context.spawn(
             lambda: CheckpointActor(fragments, host, running, periodic=self.are_made), "checkpoints"
         )
 
     # ---- events
+
+    def note_change(self) -> None:
+        """The application has changed, so a checkpoint has something new, whether or not batches run."""
+        for fragment in self._fragments[:1]:
+            self._actor.tell(CheckpointEvent(BatchesRan(fragment)))
 
     def changed(self, participants: Mapping[str, bool]) -> None:
         """These fragments take part from now on; the values are whether each has a source."""

@@ -40,7 +40,7 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Command
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.state_place import is_remote
@@ -101,6 +101,21 @@ class CheckpointTraffic:
         """Release the state; no process of the application is left if it `has_ended`."""
         if self._copies is not None:
             await self._context.blocking(functools.partial(self._copies.close, has_ended=has_ended))
+
+    def keep(self, files: Mapping[str, bytes]) -> None:
+        """Note how the application changes in the store, if its state is there; see `ApplicationCopies.keep`.
+
+        In any thread.
+        """
+        if self._copies is not None:
+            self._copies.keep(files)
+        elif is_remote(self._config):
+            raise UnavailableError("the application has not begun", remedy="try again")
+
+    def note_change(self) -> None:
+        """A change of the application has ended: if the state is in a store, a checkpoint is to have it."""
+        if self._made is not None and self._copies is not None:
+            self._made.note_change()
 
     def runs(
         self, fragment: str, attempt: int, planned: PlannedApplication | None, *, do_all_run: bool

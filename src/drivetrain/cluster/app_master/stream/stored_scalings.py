@@ -8,6 +8,8 @@ Design: like `stored_versions`. Whether a scaling is done is read from the fragm
 Invariants:
 
 1. A scaling that is done is in the list before its file is removed, and once.
+2. If the state is in an object store, the store has what is wanted until it has a checkpoint that was
+   divided: another worker continues with the state as it was before, and scales it again.
 
 Called by `stored_versions` and `application_scalings`, in threads. Imports neither pyspark nor pyarrow.
 """
@@ -28,38 +30,50 @@ from drivetrain.core.change.scaling_state import (
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.scalings import Scalings
 from drivetrain.runtime.state.state_partitions import state_partitions
-from drivetrain.runtime.wanted_scaling import WantedScaling, WantedScalingFile
+from drivetrain.runtime.wanted_scaling import FILE, WantedScaling, WantedScalingFile
 
 if TYPE_CHECKING:
+    from drivetrain.runtime.graph_versions import Keep
     from drivetrain.runtime.preparation import Preparer
     from drivetrain.runtime.run_directory import RunDirectory
 
 
 class StoredScalings:
-    """The scalings in `rundir`, which notes this application master as `me`."""
+    """The scalings in `rundir`, which notes this application master as `me`.
 
-    def __init__(self, rundir: RunDirectory, me: Preparer) -> None:
+    `keep` notes elsewhere what is wanted, before it is here.
+    """
+
+    def __init__(self, rundir: RunDirectory, me: Preparer, keep: Keep | None = None) -> None:
         self._rundir: Final = rundir
         self._me: Final = me
+        self._keep: Final = keep
         self._wanted: Final = WantedScalingFile(rundir.path)
         self._scalings: Final = Scalings(rundir.path)
 
     def forget_others(self) -> None:
         """Forget a scaling that an earlier submission of the application wanted; the fence is held."""
-        try:
-            wanted = self._wanted.read()
-        except InputError:
-            wanted = None  # it is unknown what was wanted: the user asks again
+        wanted = self._known()
         if wanted is None or wanted.app_id != self._me.app_id:
             self._wanted.remove()
+
+    def _known(self) -> WantedScaling | None:
+        """What is wanted; None if that is unknown: the user asks again."""
+        try:
+            return self._wanted.read()
+        except InputError:
+            return None
 
     def read_state(self) -> ScalingState | None:
         """The scaling that is wanted, as it was asked for; else the last one that was done."""
         wanted = self._wanted.read()
-        if wanted is not None:
+        if wanted is not None and not (wanted.is_done and self._is_done(wanted.state)):
             return wanted.state
         done = self.done()
         return done[-1].of if done else None
+
+    def _is_done(self, state: ScalingState) -> bool:
+        return state_partitions(self._rundir.fragment(state.fragment) / "checkpoint") == state.after
 
     def done(self) -> list[CompletedScaling]:
         """Those that are done, the newest last."""
@@ -89,9 +103,15 @@ class StoredScalings:
         """Have a fragment scaled; raises UnavailableError when another application master decides by now,
         and errors of writing: then nothing has changed."""
         with self._rundir.preparation.while_prepared_by(self._me):
-            wanted = WantedScaling(self._me.app_id, state)
+            wanted, before = WantedScaling(self._me.app_id, state), self._known()
+            if before is not None and before.is_done:
+                raise UnavailableError(
+                    "the last scaling is not in a checkpoint in the store yet",
+                    where=f"fragment {before.state.fragment}",
+                    remedy="try again after the next checkpoint",
+                )
             try:
-                self._wanted.write(wanted)
+                self._wanted.write(wanted, self._keep)
             except DrivetrainError:
                 if self._wanted.read() != wanted:
                     raise
@@ -105,15 +125,25 @@ class StoredScalings:
         """
         unlisted = None
         with self._rundir.preparation.while_prepared_by(self._me):
-            found = state_partitions(self._rundir.fragment(state.fragment) / "checkpoint")
-            if found == state.after:
+            if self._is_done(state):
                 state = msgspec.structs.replace(state, why=None)
                 try:
                     if all(scaled.of.id != state.id for scaled in self._scalings.all()):
                         self._scalings.note(state)
                 except DrivetrainError as error:
                     unlisted = error
-            elif state.why is None:
-                state = msgspec.structs.replace(state, why="the application went back to a checkpoint")
-            self._wanted.remove()
+                self._note_done()
+            else:
+                if state.why is None:
+                    state = msgspec.structs.replace(state, why="the application went back to a checkpoint")
+                if self._keep is not None:
+                    self._keep({FILE: b""})
+                self._wanted.remove()
         return state, unlisted
+
+    def _note_done(self) -> None:
+        wanted = self._wanted.read()
+        if self._keep is None or wanted is None:
+            self._wanted.remove()
+        elif not wanted.is_done:
+            self._wanted.write(msgspec.structs.replace(wanted, is_done=True))

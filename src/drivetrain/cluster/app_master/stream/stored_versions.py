@@ -51,7 +51,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.former_messages import FormerMessages, delete_former
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
-from drivetrain.runtime.graph_versions import HowItLeaves
+from drivetrain.runtime.graph_versions import GraphVersions, HowItLeaves, Keep
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.leftovers import delete_ended
 from drivetrain.runtime.preparation import Preparer
@@ -128,21 +128,28 @@ class VersionsState:
 
 
 class StoredVersions:
-    """The versions of the planned application; the state directory notes this application master as `me`."""
+    """The versions of the planned application; the state directory notes this application master as `me`.
 
-    def __init__(self, planned: PlannedApplication, config: Config, me: Preparer) -> None:
+    `keep` notes elsewhere what is decided, before it is.
+    """
+
+    def __init__(
+        self, planned: PlannedApplication, config: Config, me: Preparer, keep: Keep | None = None
+    ) -> None:
         self.can_change: Final = planned.plan is not None
         """Whether there are versions at all."""
         self._rundir: Final[RunDirectory] = planned.rundir(config)
         self._pause: Final = HandoverPauseFile(self._rundir.path)
         self._history: Final = WantedHistoryFile(self._rundir.path)
-        self.scalings: Final = StoredScalings(self._rundir, me)
+        self.scalings: Final = StoredScalings(self._rundir, me, keep)
         """The scalings of its fragments."""
         self.subscriptions: Final = StoredSubscriptions(self._rundir, me)
         """What other applications ask of it."""
         self._settings: Final = {name: str(value) for name, value in planned.settings.items()}
         self._config: Final = config
         self._me: Final = me
+        self._keep: Final = keep
+        self._deciding: Final = GraphVersions(self._rundir.path, self._rundir.writers, keep)
 
     # ---- reading
 
@@ -152,7 +159,7 @@ class StoredVersions:
 
         Raises like `record`.
         """
-        stored = self._rundir.versions
+        stored = self._deciding
         with self._rundir.preparation.while_prepared_by(self._me):
             self._pause.remove()
             self._history.remove()
@@ -317,7 +324,7 @@ class StoredVersions:
         and errors of writing: then nothing has changed."""
         maybe_crash(CrashPoint.BEFORE_VERSION)
         with self._rundir.preparation.while_prepared_by(self._me):
-            stored = self._rundir.versions
+            stored = self._deciding
             record, code = stored.proposal(compiled.id)
             in_force = stored.in_force()
             if in_force is None or (in_force.number, stored.next_number(record)) != (
@@ -355,7 +362,7 @@ class StoredVersions:
         change, outcome = effect.change, effect.outcome
         maybe_crash(CrashPoint.BEFORE_OUTCOME)
         with self._rundir.preparation.while_prepared_by(self._me):
-            stored = self._rundir.versions
+            stored = self._deciding
             if stored.ending(change.number) is not None:
                 return self.read_state()
             if outcome is Outcome.DONE:
@@ -377,7 +384,7 @@ class StoredVersions:
         """Change values of the configuration, which executors look up; never raises."""
         try:
             with self._rundir.preparation.while_prepared_by(self._me):
-                running = RunningConfig(self._rundir.path, self._config)
+                running = RunningConfig(self._rundir.path, self._config, self._keep)
                 return ConfigurationChanged(running.change(message.values, message.restored))
         except (DrivetrainError, OSError) as error:
             return ConfigurationChanged(error=error_view(error))

@@ -59,7 +59,6 @@ from drivetrain.cluster.messages.executing import (
 from drivetrain.cluster.messages.flow import RelayedFlowMessage
 from drivetrain.cluster.messages.following import ErrorView, GetThreads, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
-from drivetrain.cluster.one_worker import not_kept_elsewhere
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.history import History, HistoryKeeper
@@ -69,12 +68,19 @@ from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.clock_actor import ClockReply, WaitForClock
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
+from drivetrain.runtime.state_place import is_remote
 
 LoadPlan = Callable[[], PlannedApplication]
 
 
-_CHANGES: Final = (ChangeGraph, ScaleFragment, ChangeConfiguration)
-_ABOUT_CHANGES: Final = (*_CHANGES, GiveUpChange, GetChange, GetVersions)
+_ABOUT_CHANGES: Final = (
+    ChangeGraph,
+    ScaleFragment,
+    ChangeConfiguration,
+    GiveUpChange,
+    GetChange,
+    GetVersions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +153,10 @@ class StreamAppMaster(ApplicationMaster):
             return
         running = RunningJob(self, planned, self._checkpoints, self._restore_request.begin, self._conclude)
         me = Preparer(self.setup.app_id, self.setup.epoch, str(self.context.me.path))
-        stored = StoredVersions(planned, self.config, me)
+        keep = self._checkpoints.keep if is_remote(self.config) else None
+        stored = StoredVersions(planned, self.config, me, keep)
         proposed = ChangeCompiler(self, running.job, stored, self.bring_code())
-        changes = ApplicationChanges(self, running, stored, proposed, self._take_up)
+        changes = ApplicationChanges(self, running, stored, proposed, self._changed)
         duties = ApplicationLifecycle(
             self, running, self._checkpoints, lambda: changes.is_known, lambda: changes.is_changing
         )
@@ -164,6 +171,10 @@ class StreamAppMaster(ApplicationMaster):
     def bring_code(self) -> Bring:
         """The function that fetches the archive of another version."""
         return bring_from_masters(self)
+
+    def _changed(self) -> None:
+        self._checkpoints.note_change()
+        self._take_up()
 
     def _take_up(self) -> None:
         if self._loaded is not None and self.end_state is None:
@@ -220,9 +231,6 @@ class StreamAppMaster(ApplicationMaster):
 
     def _received_of_parts(self, message: Message) -> None:
         """Handle messages about changes and about checkpoints."""
-        if self.setup.together_on is not None and isinstance(message, _CHANGES):
-            self._answer(not_kept_elsewhere())
-            return
         if self._loaded is not None and self._loaded.received(message):
             return
         if isinstance(message, _ABOUT_CHANGES):
