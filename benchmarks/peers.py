@@ -50,7 +50,7 @@ def start_pyspark(name: str, **conf: str) -> tuple[SparkSession, float]:
     """A session of the peer `name` with further settings, and the seconds until it was there."""
     from pyspark.sql import SparkSession
 
-    from drivetrain.spark.session.spark_session import settings
+    from drivetrain.spark.session.spark_settings import settings
 
     began_s = time.perf_counter()
     chosen = dict(settings(Config.load(None, {}, {})))

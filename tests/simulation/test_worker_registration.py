@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 from worker_sim import SLOTS, World
 
-from drivetrain.cluster.messages.launching import LaunchFailed, ProcessExited
+from drivetrain.cluster.messages.launching import EndEpoch, Launch, LaunchFailed, ProcessExited, ProcessKind
 from drivetrain.simulator import NetworkFaults, Simulation, simulate
 
 NAMES = ("m1", "m2", "m3")
@@ -157,3 +158,33 @@ async def test_launches_are_done_once_and_their_ends_are_told_however_often_they
     assert sorted(world.launched) == sorted(wanted)  # each once
     simulation.network.set_faults(NetworkFaults())
     await simulation.wait_until(lambda: world.is_known_to("m1"), "the slots are known to be free")
+
+
+@simulate(seeds=10)
+async def test_executors_of_a_dead_application_master_are_killed_at_once(simulation: Simulation) -> None:
+    world = World(simulation)
+    await world.start()
+    await simulation.wait_until(lambda: world.is_known_to("m1"), "the first registration")
+    (worker,), launcher = world.workers.values(), world.launcher
+    assert launcher is not None
+
+    def executor(number: int, epoch: int, app_id: str = "app-1") -> Launch:
+        made = world.launch(number, "m1", epoch)
+        return msgspec.structs.replace(made, kind=ProcessKind.EXECUTOR, app_id=app_id, slots=0)
+
+    for launch in (world.launch(1, "m1"), executor(2, 1), executor(3, 1), executor(4, 1, "app-2")):
+        worker.tell(launch)
+    await simulation.wait_until(lambda: len(world.launched) == 4, "four launches")
+    await simulation.sleep(2.1)
+    killed_here = simulation.random.random() < 0.5
+    if killed_here and launcher.running.get("launch-1"):
+        launcher._end("launch-1", -9)
+    else:  # it ran on another machine: the leader says so
+        worker.tell(EndEpoch("app-1", 1))
+    await simulation.sleep(0.1)
+    assert not {"launch-2", "launch-3"} & launcher.running.keys()
+    assert "launch-4" not in launcher.stopped
+    worker.tell(executor(5, 1))
+    worker.tell(executor(6, 2))
+    await simulation.wait_until(lambda: "launch-6" in world.launched, "the next epoch begins")
+    assert "launch-5" not in world.launched

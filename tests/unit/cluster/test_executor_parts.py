@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JError
 
+from drivetrain.cluster.executor.executor_config import executor_config
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
-from drivetrain.cluster.executor.spark_work import executor_config
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.launching import ProcessKind

@@ -73,7 +73,7 @@ def test_what_is_lost_is_replaced_and_stopped_until_it_has_ended() -> None:
     assert made.gone("l1", "silent", 0, ended=False) == [
         StopExecutor("l1", WORKER),
         ReportMemberLost(member, "silent"),
-        ScheduleFill(500),
+        ScheduleFill(0),
     ]
     assert not made.is_empty
     assert made.tick(1) == [StopExecutor("l1", WORKER)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from drivetrain.spark.session import class_archive
 from drivetrain.spark.session.class_archive import archive_path, java_options
 
 
@@ -50,7 +51,7 @@ def test_the_way_to_pyspark_does_not_matter(
     before = archive_path()
     installed = Path(pyspark.__file__).parent
     (tmp_path / "environment").symlink_to(installed.parent)
-    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "environment" / installed.name / "__init__.py"))
+    monkeypatch.setattr(class_archive, "spark_folder", lambda: tmp_path / "environment" / installed.name)
     assert archive_path() == before
 
 

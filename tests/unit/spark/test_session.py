@@ -11,7 +11,7 @@ import pytest
 
 from drivetrain.config import Config
 from drivetrain.errors import MissingDependencyError, UnavailableError
-from drivetrain.spark.session import spark_session
+from drivetrain.spark.session import java, spark_session, spark_settings
 from drivetrain.spark.session.python_launcher import worker_python
 
 
@@ -57,18 +57,18 @@ def test_here_every_python_of_sparks_is_a_fork(monkeypatch: pytest.MonkeyPatch) 
 
 def test_rules_of_the_optimizer_that_a_user_leaves_out_are_left_out_besides_ours() -> None:
     name = "spark.sql.optimizer.excludedRules"
-    ours = spark_session.settings(Config.load(None, None, {}))[name]
+    ours = spark_settings.settings(Config.load(None, None, {}))[name]
     assert "PropagateEmptyRelation" in ours
     chosen = Config.load(None, None, {f"spark.conf.{name}": "org.example.Rule"})
-    assert spark_session.settings(chosen)[name] == f"{ours},org.example.Rule"
+    assert spark_settings.settings(chosen)[name] == f"{ours},org.example.Rule"
 
 
 def test_only_a_spark_of_this_process_is_bound_to_this_machine() -> None:
     address = "spark.driver.bindAddress"
     assert (
-        spark_session.settings(Config.load(None, None, {"spark.master": "local[1]"}))[address] == "127.0.0.1"
+        spark_settings.settings(Config.load(None, None, {"spark.master": "local[1]"}))[address] == "127.0.0.1"
     )
-    assert address not in spark_session.settings(Config.load(None, None, {"spark.master": "spark://h:7077"}))
+    assert address not in spark_settings.settings(Config.load(None, None, {"spark.master": "spark://h:7077"}))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,6 @@ def test_java_is_refused_for_the_reason_that_it_gives(
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingDependencyError, match=message):
-        spark_session.require_java()
+        java.require_java()
     program.write_text(program.read_text().replace(printed, 'Warning: "x"\nopenjdk version "21" 2023-09-19'))
-    spark_session.require_java()
+    java.require_java()

@@ -37,6 +37,13 @@ class Engine(Protocol):
         """Run it; raises DrivetrainError when it fails."""
 
 
+def begin_spark(config: Config) -> None:
+    """Have Spark's Java process start for the engine on Spark, which takes as long as the imports do."""
+    from drivetrain.spark.session import java_start
+
+    java_start.begin(config)
+
+
 def spark_engine() -> Engine:
     """The engine that runs applications on Spark."""
     from drivetrain.spark.run import embedded

@@ -116,6 +116,7 @@ _TO_WORKERS: Final[frozenset[type[Message]]] = frozenset(
         registration.WorkerRefused,
         launching.Launch,
         launching.StopProcess,
+        launching.EndEpoch,
         launching.ReadLog,
         *_LEADER,
     }

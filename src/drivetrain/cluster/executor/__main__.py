@@ -25,6 +25,7 @@ from typing import Any, Final
 from drivetrain.actor import ActorPath, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
+from drivetrain.cluster.executor.executor_config import executor_config
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.parent import wait_for_launch_file
 from drivetrain.config import Config
@@ -32,6 +33,7 @@ from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 from drivetrain.errors import DrivetrainError, PeerViolationError
+from drivetrain.spark.session import java_start
 from drivetrain.terminal import print_line
 
 _CLOSE_S: Final = 20.0
@@ -71,10 +73,6 @@ def _settle(launch: LaunchFile) -> None:
 
 
 async def _serve(launch: LaunchFile) -> int:
-    from drivetrain.cluster.executor.executor import DrainRequested, Executor
-    from drivetrain.cluster.executor.spark_work import SparkWork, executor_config
-    from drivetrain.runtime.preparation import Preparer
-
     if launch.app_master is None:
         raise PeerViolationError(
             "an executor was launched without an application master", where=launch.app_id
@@ -82,6 +80,11 @@ async def _serve(launch: LaunchFile) -> int:
     config = executor_config(launch)
     settings = remote_settings(_at(launch), system=launch.system)
     os.environ.pop(SECRET_VARIABLE, None)  # processes started by the user's code must not get it
+    java_start.begin(config)  # now, as the imports of PySpark take as long as Java does
+    from drivetrain.cluster.executor.executor import DrainRequested, Executor
+    from drivetrain.cluster.executor.spark_work import SparkWork
+    from drivetrain.runtime.preparation import Preparer
+
     escalate = SupervisionPolicy(directives={Exception: Directive.ESCALATE})
     system = ActorSystem(launch.system, config=config, supervision=escalate)
     await attach_remote(system, settings)

@@ -37,7 +37,6 @@ from drivetrain.cluster.messages.executing import Conclude, Prepared, PrepareDef
 from drivetrain.cluster.messages.following import OutputView
 from drivetrain.code.application_file import load_application, user_traceback
 from drivetrain.config import Config
-from drivetrain.config.catalog import application as keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.change.change_state import not_kept
@@ -72,20 +71,6 @@ log = logging.getLogger(__name__)
 
 PREDECESSOR_S = 45.0
 """How long a predecessor that was replaced may hold its locks; its worker kills it sooner."""
-
-
-def executor_config(launch: LaunchFile) -> Config:
-    """The application's configuration for this executor; by default Spark is local, with a core per slot."""
-    sets = dict(launch.config)
-    config = Config.load(None, None, sets)
-    master = config[spark_keys.MASTER]
-    if master == spark_keys.MASTER.default_value:
-        # Its own slots, or its share of those that the application master holds for all.
-        master = sets[spark_keys.MASTER.name] = f"local[{launch.slots or config[keys.EXECUTOR_SLOTS]}]"
-    own = f"{spark_keys.CONF.name}.spark.local.dir"
-    if master.startswith("local") and own not in sets:
-        sets[own] = str(Path(launch.work_directory) / "spark")  # in a directory that is always deleted
-    return Config.load(None, None, sets)
 
 
 class SparkWork:

@@ -74,6 +74,16 @@ class StopProcess(Message, frozen=True, tag="cluster.stop-process"):
     grace_ms: DurationMs = 5_000
 
 
+class EndEpoch(Message, frozen=True, tag="cluster.end-epoch"):
+    """End the processes of an application whose epoch is at most this one: its application master is dead.
+
+    Sent once: processes that it does not reach notice by themselves.
+    """
+
+    app_id: str
+    epoch: Count
+
+
 class ReadLog(Message, frozen=True, tag="cluster.read-log"):
     """Asks a worker (or an application master, which knows where its executors run) for log lines.
 

@@ -12,7 +12,8 @@ Invariants:
    processes have ended.
 2. A launch id is launched once: when it is sent again, the answer is repeated.
 3. For an application, nothing is launched with a lower epoch than the highest seen here, and processes with a
-   lower one are killed; of applications without processes here, the latest are remembered.
+   lower one are killed; of applications without processes here, the latest are remembered. An epoch whose
+   application master has died counts as lower.
 4. Once the worker leaves, nothing is launched.
 5. The owner of a launch gets `Launched` and then `ProcessExited`, or `LaunchFailed`, each once per launch and
    again when the launch is sent again.
@@ -138,6 +139,10 @@ class Launches:
                 lambda error: BackgroundWorkDone(f"{launch_id} cannot be stopped: {error!r}"),
             )
 
+    def end_epoch(self, app_id: str, epoch: int) -> None:
+        """End what is left of an application's epochs up to this one, whose application master is dead."""
+        self._fence(app_id, epoch + 1)
+
     def leave(self, grace_ms: int) -> None:
         """Launch nothing more, and ask every process to finish its batch, hand over, and end."""
         self._is_leaving = True
@@ -196,6 +201,9 @@ class Launches:
             case LaunchEnded(_, status, _):
                 log.info("process %s of %s has ended: %s", entry.pid, launch.app_id, status)
                 self._is_over(entry, _exited(launch, message))
+                if launch.kind is ProcessKind.APP_MASTER and status != 0:
+                    # Its executors here would notice seconds later, by their failure detectors.
+                    self.end_epoch(launch.app_id, launch.epoch)
 
     def owner_gone(self, owner: ActorRef) -> None:
         """An owner has ended, or cannot be reached: give its executors time to end on their own."""

@@ -24,7 +24,7 @@ from typing import Final
 
 from drivetrain.actor import Failure, Message, Terminated
 from drivetrain.cluster.guarded import GuardedActor, is_own
-from drivetrain.cluster.messages.launching import Launch, ReadLog, StopProcess
+from drivetrain.cluster.messages.launching import EndEpoch, Launch, ReadLog, StopProcess
 from drivetrain.cluster.messages.registration import HeldSlots
 from drivetrain.cluster.worker.launch_requests import LaunchEnvironment, Launcher
 from drivetrain.cluster.worker.launches import Launches
@@ -115,6 +115,8 @@ class Worker(GuardedActor):
                 self._launches.launch(message)
             case StopProcess(launch_id, grace_ms):
                 self._launches.stop(launch_id, grace_ms)
+            case EndEpoch(app_id, epoch):
+                self._launches.end_epoch(app_id, epoch)
             case ReadLog():
                 self._read_log(message)
             case Terminated(actor):

@@ -28,12 +28,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pyspark
-
 from drivetrain.durable import publish, sync
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.user_cache import cache_directory
 from drivetrain.spark.session.cache_directory import is_usable, make_cache_directory
+from drivetrain.spark.session.installed_spark import spark_folder, spark_version
 from drivetrain.spark.session.java import QUIET, java_program
 from drivetrain.spark.session.local_files import usable_jar
 
@@ -50,8 +49,8 @@ def archive_path() -> Path | None:
     real = os.path.realpath(java)
     jar = usable_jar()  # it is on the class path, and Java takes an archive for this file only
     written_ns = jar and jar.stat().st_mtime_ns
-    spark = os.path.realpath(pyspark.__file__)
-    parts = (real, os.stat(real).st_mtime_ns, pyspark.__version__, spark, jar, written_ns)
+    spark = os.path.realpath(spark_folder() / "__init__.py")
+    parts = (real, os.stat(real).st_mtime_ns, spark_version(), spark, jar, written_ns)
     name = hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
     return cache_directory() / f"spark-{name}.jsa"
 

@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
+from drivetrain.errors import MissingDependencyError
+
 JAVA_AT_LEAST: Final = 17
 INSTALL_JAVA: Final = (
     f"install Java {JAVA_AT_LEAST} or later (Debian: apt-get install openjdk-{JAVA_AT_LEAST}-jre-headless)"
@@ -46,3 +48,28 @@ def java_major(output: str) -> int | None:
     """The major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_392", or None."""
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None
+
+
+def require_java() -> None:
+    """Raise `MissingDependencyError` unless a Java of version 17 or newer can be started."""
+    home = os.environ.get("JAVA_HOME")
+    java = java_program()
+    if java is None or not os.path.exists(java):
+        where = "JAVA_HOME" if home else "PATH"
+        raise MissingDependencyError(
+            "Spark needs Java, which was not found", where=where, got=home, remedy=INSTALL_JAVA
+        )
+    try:
+        major, output = java_version(java)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        major, output = None, str(error)
+    if major is None:
+        raise MissingDependencyError("Java does not start", where=java, got=output, remedy=DOES_NOT_START)
+    if major < JAVA_AT_LEAST:
+        raise MissingDependencyError(
+            "Java is too old",
+            where=java,
+            expected=f"{JAVA_AT_LEAST} or newer",
+            got=str(major),
+            remedy=INSTALL_JAVA,
+        )

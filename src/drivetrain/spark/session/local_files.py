@@ -34,13 +34,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyspark
-from pyspark import SparkConf
-
 from drivetrain.durable import publish, sync
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.user_cache import cache_directory
 from drivetrain.spark.session.cache_directory import is_usable, make_cache_directory
+from drivetrain.spark.session.installed_spark import spark_version
 from drivetrain.spark.session.java import QUIET
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ _FILE_SYSTEM: Final = "spark.hadoop.fs.file.impl"
 
 def jar_path() -> Path:
     """Where the jar for this source and this Spark is, whether it exists or not."""
-    digest = hashlib.sha256(pyspark.__version__.encode())
+    digest = hashlib.sha256(spark_version().encode())
     for source in _sources():
         digest.update(source.read_bytes())
     return cache_directory() / f"local-files-{digest.hexdigest()[:12]}.jar"
@@ -111,6 +109,7 @@ def _sources() -> list[Path]:
 
 def _compile(directory: Path) -> None:
     """Write the classes into `directory`, by a Java process with Spark's jars and nothing else."""
+    from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf(loadDefaults=False)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.runtime.temporary_folders import make_temporary_folder
+from drivetrain.spark.session.installed_spark import spark_folder
 
 _HERE: Final = Path(__file__).resolve().parent
 _END_S: Final = 5.0
@@ -50,7 +51,7 @@ if [ "$1" = -m ]; then
 fi
 exec {python} "$@"
 """
-_IGNORING_CTRL_C: Final = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+IGNORING_CTRL_C: Final = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 _CHOSEN: Final = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 """The values that Spark sets for its Python processes by default."""
 
@@ -63,9 +64,7 @@ def worker_python() -> str:
 
     Returns this Python itself if PySpark is not installed as a package, or there is no `/bin/sh`.
     """
-    import pyspark
-
-    if not os.path.isfile(pyspark.__file__) or not os.access("/bin/sh", os.X_OK):
+    if not os.path.isfile(spark_folder() / "__init__.py") or not os.access("/bin/sh", os.X_OK):
         return sys.executable
     if not _made:
         folder = make_temporary_folder("drivetrain-python-")
@@ -90,7 +89,7 @@ def _start_server(place: Path) -> None:
         known = _CHOSEN | os.environ | {"PYTHONUNBUFFERED": "YES"}
         path = [entry for entry in known.pop("PYTHONPATH", "").split(os.pathsep) if entry]
         process = subprocess.Popen(
-            [*_IGNORING_CTRL_C, sys.executable, str(_HERE / "fork_server.py"), str(number), *path],
+            [*IGNORING_CTRL_C, sys.executable, str(_HERE / "fork_server.py"), str(number), *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env=known,

@@ -1,19 +1,9 @@
-"""One tuned Spark session per process.
+"""One tuned Spark session per process, with the settings of `spark_settings`.
 
-Differences from PySpark's defaults, with reasons:
-
-- shuffle partitions from the number of cores: the default of 200 makes every small batch several
-  times slower;
-- state in RocksDB with changelog checkpoints: state may exceed memory, and a batch writes only its
-  changes;
-- checkpoint files through `FileSystemBasedCheckpointFileManager`: the default one forks processes for
-  links on a local disk, and Hadoop's file system one for each file (see `local_files`);
-- workers run the driver's Python, so they can import whatever the driver can;
-- UTC, Arrow, and a log with errors only.
-
-On a Spark cluster the workers are processes of other machines: they start the Python of `PYSPARK_PYTHON`, or
-the one with the same path as this one. A standalone master is contacted before Spark starts: Spark itself
-would try for a minute and then end the application without an error that could be caught.
+Workers run the driver's Python, so they can import whatever the driver can. On a Spark cluster the workers
+are processes of other machines: they start the Python of `PYSPARK_PYTHON`, or the one with the same path as
+this one. A standalone master is contacted before Spark starts: Spark itself would try for a minute and then
+end the application without an error that could be caught.
 """
 
 from __future__ import annotations
@@ -21,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,33 +25,15 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import spark as keys
 from drivetrain.config.references import resolved_options
 from drivetrain.errors import MissingDependencyError, UnavailableError
-from drivetrain.runtime.usable_cores import usable_cores
-from drivetrain.spark.session import local_files
-from drivetrain.spark.session.class_archive import java_options
 from drivetrain.spark.session.forked_children import close_connections_only_here
-from drivetrain.spark.session.java import (
-    DOES_NOT_START,
-    INSTALL_JAVA,
-    JAVA_AT_LEAST,
-    java_program,
-    java_version,
-)
+from drivetrain.spark.session.java import require_java
 from drivetrain.spark.session.java_classes import java_class, remember_classes
+from drivetrain.spark.session.java_start import choose_forks, direct_command, gateway
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
 from drivetrain.spark.session.lost_java import filter_lost_java
-from drivetrain.spark.session.python_launcher import worker_python
 from drivetrain.spark.session.spark_errors import translated
+from drivetrain.spark.session.spark_settings import settings
 
-_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
-_EXCLUDED_RULES = ",".join(
-    f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("PruneFilters", "PropagateEmptyRelation")
-)
-"""Rules of Spark's optimizer that leave out what no output needs, e.g. before a join with an empty table.
-
-Spark's state must advance with every batch, and counts and timestamps are observed on the way."""
-_EXCLUDED = "spark.sql.optimizer.excludedRules"
 _MASTER_S = 5.0
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers that print its errors as JSON before they can be caught."""
@@ -90,64 +61,6 @@ that map, and a map that grows while Spark sends it to a task arrives damaged (`
 it has these variables from the beginning, so it never grows."""
 
 
-def cores(master: str) -> int:
-    """How many cores a Spark master provides: those that this process may use, or fewer with `local[N]`."""
-    if master.startswith("local[") and master != "local[*]":
-        return int(master[6:-1].split(",")[0])
-    return usable_cores()
-
-
-def settings(config: Config) -> Mapping[str, str]:
-    """The Spark settings of an application, keyed by Spark's names; `spark.conf` wins over Drivetrain's."""
-    partitions = config[keys.SHUFFLE_PARTITIONS] or cores(config[keys.MASTER])
-    chosen = {
-        "spark.driver.memory": f"{config[keys.DRIVER_MEMORY] // 2**20}m",
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.default.parallelism": str(partitions),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
-        "-XX:+ExitOnOutOfMemoryError "
-        f"-Dlog4j2.configurationFile={local_files.LOG_SETTINGS.as_uri()}"
-        f"{_temporary_files()} {java_options()}".rstrip(),
-        "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # With several stateful operators in a query, Spark judges lateness by the watermark of the batch
-        # before: a message for a fired window would reopen it, and it would fire twice. Here each query has
-        # only one.
-        "spark.sql.streaming.statefulOperator.allowMultiple": "false",
-        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
-        "spark.sql.streaming.metricsEnabled": "false",
-        "spark.sql.streaming.numRecentProgressUpdates": "20",
-        "spark.sql.streaming.stopTimeout": "30s",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
-        "spark.python.worker.reuse": "true",
-        # PySpark asks Java four times for each function of an expression, to name the line that called it.
-        # Here that is a line of Drivetrain, which compiles expressions for each batch.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.cleaner.referenceTracking.cleanCheckpoints": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.warehouse.dir": os.path.join(os.environ.get("TMPDIR", "/tmp"), "drivetrain-warehouse"),  # noqa: S108 - Spark wants a name, nothing is written there
-    }
-    if not config[keys.MASTER].startswith("local"):
-        del chosen["spark.driver.bindAddress"], chosen["spark.driver.host"]
-    extra: Mapping[str, str] = config[keys.CONF]
-    chosen.update(extra)
-    chosen[_EXCLUDED] = ",".join(filter(None, [_EXCLUDED_RULES, extra.get(_EXCLUDED)]))
-    return chosen | local_files.spark_settings(config[keys.MASTER], extra)
-
-
-def _temporary_files() -> str:
-    """The option for Java's temporary files: into this process's folder, so that they are deleted with it."""
-    place = tempfile.gettempdir()
-    return "" if len(place.split()) != 1 else f" -Djava.io.tmpdir={place}"
-
-
 def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False) -> SparkSession:
     """Start Spark, or return the session of this process, with this configuration's SQL settings.
 
@@ -157,13 +70,14 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
     """
     active = SparkSession.getActiveSession()
     if active is None:
-        require_java()
         require_master(config[keys.MASTER])
     _choose_python(config)
     chosen = dict(settings(config))
-    if kafka and active is None:
+    jars = connector_jars(config) if kafka and active is None else None
+    command = direct_command(config) if SparkContext._gateway is None else None
+    if jars and command is None:
         own = chosen.get("spark.jars", "")
-        chosen["spark.jars"] = ",".join([*filter(None, [own]), *map(str, connector_jars(config) or [])])
+        chosen["spark.jars"] = ",".join([*filter(None, [own]), *map(str, jars)])
     chosen |= {"spark.master": config[keys.MASTER], "spark.app.name": app_name}
     whole = resolved_options(chosen, keys.CONF.name)
     builder = SparkSession.builder
@@ -171,8 +85,11 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
         builder = builder.config(key, value)
     try:
         with _interrupt_kept():
-            _start_java({key: value for key, value in chosen.items() if whole[key] == value})
+            if SparkContext._gateway is None:
+                _start_java(command, {key: value for key, value in chosen.items() if whole[key] == value})
             spark = builder.getOrCreate()
+    except MissingDependencyError:
+        raise
     except Exception as error:
         raise UnavailableError(
             f"Spark does not start at {config[keys.MASTER]}",
@@ -197,16 +114,25 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
     return spark
 
 
-def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Spark's Java process with the settings that are not secret: they are on its command line.
+def _start_java(command: tuple[str, ...] | None, settings: Mapping[str, str]) -> None:
+    """Start Spark's Java process, or connect to the one that was begun.
 
-    Settings with secrets follow over the connection, before anything is started in it.
+    Without a `command` Spark's scripts start it, with the settings that are not secret: they are on its
+    command line. All settings follow over the connection, before anything is started in it. Raises
+    `MissingDependencyError` when this Java cannot run Spark.
     """
-    if SparkContext._gateway is None:
-        conf = SparkConf(loadDefaults=False)
-        for key, value in settings.items():
-            conf.set(key, value)
-        SparkContext._ensure_initialized(conf=conf)
+    if command is not None:
+        try:
+            SparkContext._ensure_initialized(gateway=gateway(command))
+        except (UnavailableError, OSError):
+            require_java()
+            raise
+        return
+    require_java()
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        conf.set(key, value)
+    SparkContext._ensure_initialized(conf=conf)
 
 
 @contextmanager
@@ -255,35 +181,9 @@ def require_master(master: str) -> None:
 def _choose_python(config: Config) -> None:
     """Choose the Python for functions: this one; on a cluster the user's choice, or the same path."""
     if config[keys.MASTER].startswith("local"):
-        # Spark looks for installed data sources with the driver's Python, but in a separate process.
-        os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"] = worker_python()
+        choose_forks()
         return
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf: Mapping[str, str] = config[keys.CONF]
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = chosen or sys.executable
-
-
-def require_java() -> None:
-    """Raise `MissingDependencyError` unless a Java of version 17 or newer can be started."""
-    home = os.environ.get("JAVA_HOME")
-    java = java_program()
-    if java is None or not os.path.exists(java):
-        where = "JAVA_HOME" if home else "PATH"
-        raise MissingDependencyError(
-            "Spark needs Java, which was not found", where=where, got=home, remedy=INSTALL_JAVA
-        )
-    try:
-        major, output = java_version(java)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        major, output = None, str(error)
-    if major is None:
-        raise MissingDependencyError("Java does not start", where=java, got=output, remedy=DOES_NOT_START)
-    if major < JAVA_AT_LEAST:
-        raise MissingDependencyError(
-            "Java is too old",
-            where=java,
-            expected=f"{JAVA_AT_LEAST} or newer",
-            got=str(major),
-            remedy=INSTALL_JAVA,
-        )

@@ -4,9 +4,9 @@ Problem: getting an executor involves a leader, a worker and a process, each of 
 silent; and an executor that was abandoned must end, or it would hold slots and locks.
 
 Design: each wanted executor is a member with a state; methods are events and return effects. `tick` repeats
-unanswered requests, which have ids and are harmless to repeat. A lost member is replaced after the delay of a
-restart strategy; `tick` keeps stopping its process until the worker reports its end, or is gone itself, or
-`_STOP_TRIES` are used up.
+unanswered requests, which have ids and are harmless to repeat. A lost member is replaced at once if it was
+ready, else after the delay of a restart strategy; `tick` keeps stopping its process until the worker reports
+its end, or is gone itself, or `_STOP_TRIES` are used up.
 
     REQUESTED ──allocated──▶ LAUNCHING ──registered──▶ READY
         │ refused                │ failed, exited, silent   │ exited, lost
@@ -294,7 +294,8 @@ class ExecutorPool:
         if delay_ms is None:
             effects.append(ReportUnavailable(member.place, "executors-fail", why, retryable=True))
         else:
-            effects.append(ScheduleFill(delay_ms))
+            # An executor that was ready had started, which took seconds: only failed starts wait.
+            effects.append(ScheduleFill(0 if member.state is MemberState.READY else delay_ms))
         return effects
 
     def check(self) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from drivetrain.actor import ActorRef, Context, Terminated
@@ -37,6 +38,7 @@ from drivetrain.cluster.master.registry import application_records
 from drivetrain.cluster.master.registry.write_queue import DurableQueue
 from drivetrain.cluster.messages.following import StopApplication
 from drivetrain.cluster.messages.launching import (
+    EndEpoch,
     Launch,
     Launched,
     LaunchFailed,
@@ -262,6 +264,7 @@ class AppMasters:
         self._queue.keep(after)
         # It may still live, cut off from here: stop it through every process that reaches it.
         self.end(after, record.epoch, record.launch_id, record.worker_id, why)
+        self._queue.then(partial(self._end_epoch, app_id, record.epoch))
         if not after.state.is_over:
             failures = len(after.deaths_ms)
             delay_ms = 0 if was_moved or failures < 2 else min(_FIRST_RETRY_MS * 2**failures, _LAST_RETRY_MS)
@@ -333,6 +336,11 @@ class AppMasters:
             if record.worker_id == message.worker_id and not record.state.is_over:
                 self._died(record.app_id, message.why)
         self._leaving.discard(message.worker_id)
+
+    def _end_epoch(self, app_id: str, epoch: int) -> None:
+        """End the executors of a dead application master: their successors wait for their locks."""
+        for worker in self._workers.values():
+            worker.worker.tell(EndEpoch(app_id, epoch), self._context.parent)
 
     def _stop_process(self, worker_id: str | None, launch_id: str | None) -> None:
         worker = self._workers.get(worker_id or "")
