@@ -24,7 +24,6 @@ from drivetrain.errors import OutputError
 _STATEMENT_BYTES = 2**20
 _MICROSECOND_DIGITS = 6
 _LAST_YEAR = 9999
-_NULL = pa.scalar(b"NULL", pa.large_binary())
 
 
 def insert_statements(
@@ -36,7 +35,8 @@ def insert_statements(
     """
     if not columns or not len(columns[0]):
         return
-    literals = [pc.fill_null(_literals(column), _NULL) for column in columns]
+    null = pa.scalar(b"NULL", pa.large_binary())  # here, as pyarrow then imports pandas, which takes 0.3 s
+    literals = [pc.fill_null(_literals(column), null) for column in columns]
     comma = pa.scalar(b",", pa.large_binary())
     begin = start.encode()
     limit = min(packet_bytes - 1, _STATEMENT_BYTES)

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -40,8 +39,11 @@ from drivetrain.spark.compile.arrow_messages import keys_of
 from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.deduplication import UnpackRows, as_bytes, as_table, times_of
 from drivetrain.spark.compile.frame import Frame, require_column
-from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at, unpacked
+from drivetrain.spark.compile.keyed import PACKED, bucket_row, clock_in, kept_in_buckets, timeout_at, unpacked
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KEY: Final = "__key"
 _THING: Final = "__thing"
@@ -184,7 +186,7 @@ class AsOfFunction(BucketFunction):
         late = sum(table.num_rows for table in (*late_messages, *late_versions))
         if late or joined is not None:
             payload = None if joined is None else as_bytes(joined)
-            yield pd.DataFrame({"payload": [payload], "late": [late]})
+            yield bucket_row(payload, late)
 
     def _join(self, messages: pa.Table, versions: pa.Table | None) -> pa.Table | None:
         """The messages with the columns of the versions that they see; None if there are none."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.session.spark_errors import embedded
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class BucketFunction(ABC):

@@ -23,11 +23,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -44,8 +43,11 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import keys_of
 from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.frame import Frame, require_column
-from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at, unpacked
+from drivetrain.spark.compile.keyed import PACKED, bucket_row, clock_in, kept_in_buckets, timeout_at, unpacked
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KEY: Final = "__key"
 _DIGEST: Final = 16
@@ -152,7 +154,7 @@ class DeduplicateFunction(BucketFunction):
         _keep(state, first, table.filter(pc.invert(is_due)), clock_ms)
         if late or passed.num_rows:
             payload = as_bytes(passed.drop_columns([_KEY])) if passed.num_rows else None
-            yield pd.DataFrame({"payload": [payload], "late": [late]})
+            yield bucket_row(payload, late)
 
 
 def passing(first: DeduplicationState, table: pa.Table) -> pa.Table:

@@ -18,9 +18,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -49,6 +48,9 @@ from drivetrain.spark.compile.surroundings import Expand, StatefulPlan, Surround
 from drivetrain.spark.compile.tasks import TO, add, call_hook, collect_all, started
 from drivetrain.spark.compile.windowed import BEFORE, keyed, require_timestamps
 from drivetrain.spark.session.dataframe_calls import filtered
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BUCKETS = 32
 _PER_MS = 1000  # windows are exact in microseconds, as timestamps are
@@ -320,7 +322,13 @@ def hook_stamp_ms(clock_ms: int) -> int:
 
 def result_row(results: list[Any], late: int) -> pd.DataFrame:
     """The result of a call for a bucket: packed results, and how many messages were late."""
-    payload = cloudpickle.dumps(results) if results else None
+    return bucket_row(cloudpickle.dumps(results) if results else None, late)
+
+
+def bucket_row(payload: bytes | None, late: int) -> pd.DataFrame:
+    """The result of a call for a bucket, whose results are packed already."""
+    import pandas as pd  # only processes that run such functions need it, and it takes 0.3 s to import
+
     return pd.DataFrame({"payload": [payload], "late": [late]})
 
 

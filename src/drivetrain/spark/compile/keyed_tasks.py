@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 from pyspark import cloudpickle
 
 from drivetrain.api.graphs.graph import Node
@@ -49,6 +48,9 @@ from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import add, call_hook, collect
 from drivetrain.spark.compile.timers_of_key import TimersOfKey
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def keyed_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:

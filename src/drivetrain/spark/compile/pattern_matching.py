@@ -18,10 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
@@ -41,11 +40,14 @@ from drivetrain.spark.compile.arrow_messages import messages_of
 from drivetrain.spark.compile.bucket_function import BucketFunction
 from drivetrain.spark.compile.deduplication import RowPack, UnpackRows, as_bytes, as_table, times_of
 from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.compile.keyed import PACKED, clock_in, kept_in_buckets, timeout_at, unpacked
+from drivetrain.spark.compile.keyed import PACKED, bucket_row, clock_in, kept_in_buckets, timeout_at, unpacked
 from drivetrain.spark.compile.lowering import spark_column
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.compile.windowed import keyed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FULFILS: Final = "__fulfils"
 """The column with the conditions that a message fulfils: bit n is that of part n."""
@@ -149,7 +151,7 @@ class MatchFunction(BucketFunction):
         _keep(state, matches, rows, waiting, clock_ms)
         if late or made:
             payload = None if rows is None or not made else as_bytes(self._results(rows, made))
-            yield pd.DataFrame({"payload": [payload], "late": [late]})
+            yield bucket_row(payload, late)
 
     def _take(self, matches: PatternMatches, rows: pa.Table, first: int) -> list[Match]:
         """Give the pattern the messages from row `first` on, in the order of their times."""

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 from pyspark import cloudpickle
 
 from drivetrain.api.operations import Process
@@ -35,6 +34,9 @@ from drivetrain.spark.compile.message_payloads import Entry, MessageForm, entrie
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.tasks import add, call_hook, collect_all, started
 from drivetrain.spark.compile.timers_of_key import TimersOfKey
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
 
