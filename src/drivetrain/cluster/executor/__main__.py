@@ -19,8 +19,9 @@ import signal
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.actor import ActorPath, ActorSystem
 from drivetrain.actor.remote import attach_remote
@@ -35,6 +36,9 @@ from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 from drivetrain.errors import DrivetrainError, PeerViolationError
 from drivetrain.spark.session import java_start
 from drivetrain.terminal import print_line
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.executor.spark_work import SparkWork
 
 _CLOSE_S: Final = 20.0
 """How long Spark may take to stop before this process ends without waiting for it."""
@@ -97,6 +101,7 @@ async def _serve(launch: LaunchFile) -> int:
         if not ended.done():
             ended.set_result(exit_code)
 
+    beginning = system.run_blocking(partial(_begin_engine, work))
     executor = system.spawn(lambda: Executor(launch, work, app_master, end), "executor")
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, executor.tell, DrainRequested(f"it was asked to by {number.name}"))
@@ -112,7 +117,16 @@ async def _serve(launch: LaunchFile) -> int:
         with contextlib.suppress(DrivetrainError):  # actors that hang do not keep the process alive
             await system.terminate()
         failed.cancel()
+        beginning.cancel()
         await asyncio.to_thread(work.close)
+
+
+def _begin_engine(work: SparkWork) -> None:
+    """Start Spark while this executor registers; also one that only stands by can then take over at once."""
+    try:
+        work.begin_engine()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the first request meets it and answers with it
+        logging.getLogger(__name__).info("Spark is not ready yet: %s", error)
 
 
 def _at(launch: LaunchFile) -> Config:

@@ -116,6 +116,12 @@ class SparkWork:
         self._execution: Execution | None = None
         self._prepared: Prepared | None = None
 
+    def begin_engine(self) -> None:
+        """Load the application and start Spark before anything is requested; raises what `prepare` raises."""
+        with self._lock:
+            _, plan, _ = self._load()
+            self._host.engine(plan, self.config)
+
     # -- requests of the application master --------------------------------------------------------
 
     def prepare(

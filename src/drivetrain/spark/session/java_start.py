@@ -127,12 +127,18 @@ class _Begun:
 
 
 _begun: _Begun | None = None
+_is_direct = False
+
+
+def is_direct() -> bool:
+    """Whether this process's Java was started here: then Kafka's connector is on its class path."""
+    return _is_direct
 
 
 def direct_command(config: Config) -> tuple[str, ...] | None:
     """The command that starts Java for this configuration; None if Spark's scripts have to do it."""
     java, home, chosen = java_program(), spark_folder(), settings(config)
-    if java is None or not os.path.exists(java) or not _is_direct(config, home):
+    if java is None or not os.path.exists(java) or not _needs_no_scripts(config, home):
         return None
     own_path = chosen.get("spark.driver.extraClassPath")
     class_path = [] if own_path is None else [own_path]
@@ -152,7 +158,7 @@ def direct_command(config: Config) -> tuple[str, ...] | None:
     )
 
 
-def _is_direct(config: Config, home: Path) -> bool:
+def _needs_no_scripts(config: Config, home: Path) -> bool:
     """Whether neither the scripts nor `SparkSubmit` would find anything to act on."""
     own: Mapping[str, str] = config[keys.CONF]
     spark = {name for name in os.environ if name.startswith("SPARK_")} - _HARMLESS
@@ -224,7 +230,7 @@ def gateway(command: tuple[str, ...]) -> JavaGateway:
     """
     from pyspark.java_gateway import launch_gateway
 
-    global _begun
+    global _begun, _is_direct
     begun = _begun
     if begun is not None and not _is_current(begun, command):
         _end(begun)
@@ -241,7 +247,7 @@ def gateway(command: tuple[str, ...]) -> JavaGateway:
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
     connected.proc = begun.process
-    _begun = None
+    _begun, _is_direct = None, True
     return connected
 
 

@@ -28,7 +28,7 @@ from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.spark.session.forked_children import close_connections_only_here
 from drivetrain.spark.session.java import require_java
 from drivetrain.spark.session.java_classes import java_class, remember_classes
-from drivetrain.spark.session.java_start import choose_forks, direct_command, gateway
+from drivetrain.spark.session.java_start import choose_forks, direct_command, gateway, is_direct
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
 from drivetrain.spark.session.lost_java import filter_lost_java
 from drivetrain.spark.session.spark_errors import translated
@@ -75,7 +75,7 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
     chosen = dict(settings(config))
     jars = connector_jars(config) if kafka and active is None else None
     command = direct_command(config) if SparkContext._gateway is None else None
-    if jars and command is None:
+    if jars and command is None and not is_direct():
         own = chosen.get("spark.jars", "")
         chosen["spark.jars"] = ",".join([*filter(None, [own]), *map(str, jars)])
     chosen |= {"spark.master": config[keys.MASTER], "spark.app.name": app_name}
