@@ -30,7 +30,14 @@ from drivetrain.cluster.messages.applications import (
     Submit,
 )
 from drivetrain.cluster.messages.following import StopApplication
-from drivetrain.cluster.messages.launching import Launch, Launched, LaunchFailed, ProcessExited, StopProcess
+from drivetrain.cluster.messages.launching import (
+    EndEpoch,
+    Launch,
+    Launched,
+    LaunchFailed,
+    ProcessExited,
+    StopProcess,
+)
 from drivetrain.cluster.messages.leadership import GetLeader, Leader, NotLeader
 from drivetrain.cluster.messages.registration import (
     AppMasterRegistered,
@@ -75,6 +82,7 @@ class Records:
     registered: dict[tuple[str, int], set[ActorRef]] = field(default_factory=lambda: defaultdict(set))
     newest_epoch: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     app_masters: dict[ActorRef, AppMaster] = field(default_factory=dict)
+    ended_epochs: list[tuple[str, str, int]] = field(default_factory=list)  # with the worker that was told
 
 
 class Seeker:
@@ -189,6 +197,8 @@ class Worker(Actor):
                 self._leader, self._is_registered = None, False
             case Launch():
                 self._launch(message)
+            case EndEpoch(app_id, epoch):
+                self._world.records.ended_epochs.append((self._name, app_id, epoch))
             case StopProcess(launch_id, _):
                 if launch_id in self._processes:
                     self.context.stop(self._processes[launch_id][0])

@@ -346,6 +346,24 @@ async def test_an_application_with_a_remote_state_gets_one_worker_with_slots_for
     assert (await cluster.view(three)).worker == places[three]
 
 
+@simulate(seeds=3)
+async def test_all_workers_are_told_that_the_epoch_of_a_dead_application_master_is_over(
+    simulation: Simulation,
+) -> None:
+    cluster = Cluster(simulation, 3, workers=3)
+    await cluster.start()
+    app_id, other = await cluster.submit(), await cluster.submit("other")
+    await cluster.wait_active(app_id, 1)
+    await cluster.wait_active(other, 1)
+    await simulation.sleep(3.0)  # until the last worker has registered
+    (app_master,) = cluster.active(app_id)
+    app_master.context.me.tell(PoisonPill())
+    await cluster.wait_active(app_id, 2)
+    await simulation.sleep(1.0)
+    assert sorted(cluster.records.ended_epochs) == [(f"w{n}-0", app_id, 1) for n in range(3)]
+    cluster.check()
+
+
 # ---- kill and restart
 
 
