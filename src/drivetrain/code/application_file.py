@@ -161,7 +161,7 @@ def _run_file(path: Path) -> ModuleType:
         )
     spec.loader = loader = _CompiledEachTime(name, str(path.resolve()))
     module = importlib.util.module_from_spec(spec)
-    _make_importable(str(path.resolve().parent))
+    _make_importable(path)
     sys.modules[name] = module
     try:
         loader.exec_module(module)
@@ -179,10 +179,17 @@ def _run_file(path: Path) -> ModuleType:
     return module
 
 
-def _make_importable(folder: str) -> None:
+def _make_importable(path: Path) -> None:
     """Let this process, and the Python workers that its Spark starts, import the file's neighbours."""
+    folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    make_importable_for_workers(path)
+
+
+def make_importable_for_workers(path: Path) -> None:
+    """Let processes that are started from now on import the neighbours of an application's file."""
+    folder = str(path.resolve().parent)
     inherited = os.environ.get("PYTHONPATH", "")
     if folder not in inherited.split(os.pathsep):
         os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{inherited}" if inherited else folder

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from drivetrain.api import Application
+from drivetrain.code.application_file import make_importable_for_workers, split_target
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunListener, RunResult
 from drivetrain.runtime.graph_versions import KeptVersion
@@ -37,10 +38,15 @@ class Engine(Protocol):
         """Run it; raises DrivetrainError when it fails."""
 
 
-def begin_spark(config: Config) -> None:
-    """Have Spark's Java process start for the engine on Spark, which takes as long as the imports do."""
+def begin_spark(config: Config, target: str) -> None:
+    """Have Spark's Java process start for the application of `target`, which takes as long as imports do.
+
+    Raises ApplicationFileError when there is no such file.
+    """
     from drivetrain.spark.session import java_start
 
+    path, _ = split_target(target)
+    make_importable_for_workers(path)
     java_start.begin(config)
 
 

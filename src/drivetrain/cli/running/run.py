@@ -227,7 +227,7 @@ def run_file(
     """
     config = load_config(config_file, sets)
     if engine is None:
-        begin_spark(config)
+        begin_spark(config, target)
     application = load_application(target, sets)
     engine = engine or spark_engine()
     view = _view(config, live)

@@ -29,6 +29,7 @@ from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
 from drivetrain.cluster.executor.executor_config import executor_config
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.parent import wait_for_launch_file
+from drivetrain.code.application_file import make_importable_for_workers
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.config.process_log import log_to_standard_error
@@ -84,6 +85,7 @@ async def _serve(launch: LaunchFile) -> int:
     config = executor_config(launch)
     settings = remote_settings(_at(launch), system=launch.system)
     os.environ.pop(SECRET_VARIABLE, None)  # processes started by the user's code must not get it
+    make_importable_for_workers(Path(launch.code_directory) / launch.spec.file)
     java_start.begin(config)  # now, as the imports of PySpark take as long as Java does
     from drivetrain.cluster.executor.executor import DrainRequested, Executor
     from drivetrain.cluster.executor.spark_work import SparkWork
