@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import pytest
 from py4j.protocol import Py4JError
 
 from drivetrain.cluster.executor.executor_config import executor_config
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
+from drivetrain.cluster.executor.spark_work import SparkWork
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.launching import ProcessKind
+from drivetrain.config import Config
 from drivetrain.config.catalog import spark as keys
 from drivetrain.core.channel.channel_log import TrimmedError
+from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import (
     ConfigError,
     DiskFullError,
@@ -25,6 +30,9 @@ from drivetrain.errors import (
     UserError,
 )
 from drivetrain.runtime.error_views import error_view
+from drivetrain.runtime.preparation import Preparer
+from drivetrain.spark.batch.query_engine import QueryEngine
+from drivetrain.spark.run.host import Host
 
 OPERATOR = OperatorError("boom", operator="map (a.py:3)", message="7", user_traceback="Traceback: boom")
 
@@ -71,6 +79,32 @@ def test_a_mistake_of_ours_is_not_told_as_the_users() -> None:
     assert (ours.what, ours.where) == ("KeyError: 'x'", "fragment f")
     assert type(error_of(Py4JError("the query was refused"), "fragment f")) is UserError
     assert error_of(OPERATOR, "fragment f") is OPERATOR
+
+
+FILE = """
+from drivetrain import Application, sinks, sources
+app = Application("early")
+app.read(sources.generate(rows=1)).sink(sinks.none())
+"""
+
+
+@pytest.mark.parametrize(("master", "begun"), [("local[1]", ["early"]), ("spark://h:7077", [])])
+def test_spark_starts_before_anything_is_requested_where_it_takes_no_cores_of_others(
+    tmp_path: Path, master: str, begun: list[str]
+) -> None:
+    (tmp_path / "a.py").write_text(FILE)
+    given = launch(tmp_path, 1, **{"spark.master": master, "state.dir": str(tmp_path / "state")})
+    given = msgspec.structs.replace(given, code_directory=str(tmp_path))
+    seen: list[str] = []
+
+    def engine(plan: Plan, config: Config) -> QueryEngine:
+        seen.append(plan.application)
+        return cast("QueryEngine", None)
+
+    work = SparkWork(given, executor_config(given), Preparer("a-1", 1, "by"), Host(engine))
+    work.begin_engine()
+    assert seen == begun
+    assert not (tmp_path / "state").exists(), "it takes no lock"
 
 
 def launch(tmp_path: Path, slots: int, **config: str) -> LaunchFile:

@@ -117,7 +117,12 @@ class SparkWork:
         self._prepared: Prepared | None = None
 
     def begin_engine(self) -> None:
-        """Load the application and start Spark before anything is requested; raises what `prepare` raises."""
+        """Load the application and start Spark before anything is requested; raises what `prepare` raises.
+
+        Not with a cluster of Spark, where an executor without fragments would take cores from others.
+        """
+        if not self.config[spark_keys.MASTER].startswith("local"):
+            return
         with self._lock:
             _, plan, _ = self._load()
             self._host.engine(plan, self.config)
