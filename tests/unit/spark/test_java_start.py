@@ -22,12 +22,12 @@ from drivetrain.spark.session import installed_spark, java_start
 from drivetrain.spark.session.java_start import begin, direct_command, gateway
 
 CONFIG = Config.load(None, None, {})
-TALKING = """#!/usr/bin/python3
+SAYS_ITS_PORT = """#!/usr/bin/python3
 import os, sys
-told = os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"]
-with open(told + "~", "wb") as file:
+place = os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"]
+with open(place + "~", "wb") as file:
     file.write((4321).to_bytes(4, "big") + (6).to_bytes(4, "big") + b"secret")
-os.rename(told + "~", told)
+os.rename(place + "~", place)
 sys.stdin.read()
 """
 
@@ -41,10 +41,10 @@ def _without_settings_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A program in place of Java, which tells its port at once."""
+    """A program in place of Java, which says its port at once."""
     program = tmp_path / "jdk" / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(TALKING)
+    program.write_text(SAYS_ITS_PORT)
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     monkeypatch.setenv("PYSPARK_PYTHON", "")
@@ -136,7 +136,7 @@ def test_java_that_was_begun_is_connected(java: Path, connections: list[tuple[st
     assert connections == [("4321", "secret")]
     assert connected.proc.pid == begun.process.pid
     assert "PYSPARK_GATEWAY_SECRET" not in os.environ
-    assert not begun.told.parent.exists()
+    assert not begun.port_file.parent.exists()
     connected.proc.stdin.close()
     connected.proc.wait(30)
 

@@ -1,12 +1,12 @@
 """Starts Spark's Java process: at once, before PySpark is imported, and without Spark's start scripts.
 
 Problem: PySpark starts Java by shell scripts, which start a Python and a first Java to find out the command
-of the second. That runs `SparkSubmit`, which looks for jars and files of settings before it does anything
+of the second. That runs SparkSubmit, which looks for jars and files of settings before it does anything
 else; and all of it begins only when PySpark has been imported.
 
-Design: a session on this machine, whose settings need nothing of the scripts and of `SparkSubmit`, is started
-by the command that they would find out, with the class that `SparkSubmit` would call. `begin` starts it, and
-the process goes on with its own imports; `gateway` connects PySpark to it, or to another one if the command
+Design: a session on this machine, whose settings need nothing of the scripts and of SparkSubmit, is started
+by the command that they would find out, with the class that SparkSubmit would call. `begin` starts it, and
+the process continues with its own imports; `gateway` connects PySpark to it, or to another one if the command
 or the environment has changed meanwhile. For all other sessions `direct_command` returns None, and PySpark
 starts Java as it always does.
 
@@ -19,8 +19,8 @@ Invariants:
 2. At most one Java process that was begun here lives and is not connected.
 3. No setting is on the command line, except those that Java itself needs.
 
-Called by `spark_session`, by `drivetrain run`, and by executors. Source: Spark's `JavaModuleOptions`,
-`SparkSubmitCommandBuilder` and `PythonGatewayServer`, and PySpark's `java_gateway`.
+Called by `spark_session`, by `drivetrain run`, and by executors. Source: Spark's JavaModuleOptions,
+SparkSubmitCommandBuilder and PythonGatewayServer, and PySpark's java_gateway.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _OF_SUBMIT: Final = (
     "spark.submit.",
     "spark.yarn.",
 )
-"""Beginnings of the settings of users that the scripts or `SparkSubmit` act on."""
+"""Beginnings of the settings of users that the scripts or SparkSubmit act on."""
 
 _LOOK_S: Final = 0.01
 _PORT: Final = struct.Struct("!ii")
@@ -123,7 +123,7 @@ class _Begun:
     environment: dict[str, str]
     directory: str
     process: subprocess.Popen[bytes]
-    told: Path
+    port_file: Path
 
 
 _begun: _Begun | None = None
@@ -159,7 +159,7 @@ def direct_command(config: Config) -> tuple[str, ...] | None:
 
 
 def _needs_no_scripts(config: Config, home: Path) -> bool:
-    """Whether neither the scripts nor `SparkSubmit` would find anything to act on."""
+    """Whether neither the scripts nor SparkSubmit would find anything to act on."""
     own: Mapping[str, str] = config[keys.CONF]
     spark = {name for name in os.environ if name.startswith("SPARK_")} - _HARMLESS
     if os.environ.get("SPARK_HOME") == str(home):
@@ -198,7 +198,7 @@ def choose_forks() -> None:
 
 def _started(command: tuple[str, ...]) -> _Begun:
     environment, directory = dict(os.environ), os.getcwd()
-    told = Path(tempfile.mkdtemp(prefix="drivetrain-java-")) / "told"
+    port_file = Path(tempfile.mkdtemp(prefix="drivetrain-java-")) / "port"
     process = subprocess.Popen(
         [*IGNORING_CTRL_C, *command],
         stdin=subprocess.PIPE,
@@ -207,17 +207,17 @@ def _started(command: tuple[str, ...]) -> _Begun:
             "PYTHONHASHSEED": "0",
             "SPARK_CONNECT_MODE": "0",
             "SPARK_HOME": str(spark_folder()),
-            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(port_file),
         },
     )
-    begun = _Begun(command, environment, directory, process, told)
+    begun = _Begun(command, environment, directory, process, port_file)
     atexit.register(_end, begun)
     return begun
 
 
 def _end(begun: _Begun) -> None:
     """End a Java process that was begun for nothing."""
-    shutil.rmtree(begun.told.parent, ignore_errors=True)
+    shutil.rmtree(begun.port_file.parent, ignore_errors=True)
     if begun is _begun:
         begun.process.kill()
         begun.process.wait()
@@ -238,9 +238,9 @@ def gateway(command: tuple[str, ...]) -> JavaGateway:
     begun = begun or _started(command)
     _begun = begun  # until it is connected, so that it ends if that fails
     try:
-        port, secret = _wait_told(begun)
+        port, secret = _wait_port(begun)
     finally:
-        shutil.rmtree(begun.told.parent, ignore_errors=True)
+        shutil.rmtree(begun.port_file.parent, ignore_errors=True)
     os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
     try:
         connected: JavaGateway = launch_gateway()
@@ -257,13 +257,13 @@ def _is_current(begun: _Begun, command: tuple[str, ...]) -> bool:
     return (begun.command, begun.environment, begun.directory) == now
 
 
-def _wait_told(begun: _Begun) -> tuple[int, str]:
+def _wait_port(begun: _Begun) -> tuple[int, str]:
     """Wait until Java has written its port and the secret of its connections."""
-    while not begun.told.exists():
+    while not begun.port_file.exists():
         status = begun.process.poll()
         if status is not None:
             raise UnavailableError("Spark's Java process ended while it started", got=f"exit status {status}")
         time.sleep(_LOOK_S)
-    content = begun.told.read_bytes()  # complete: it gets this name by a rename
+    content = begun.port_file.read_bytes()  # complete: it gets this name by a rename
     port, length = _PORT.unpack_from(content)
     return port, content[_PORT.size : _PORT.size + length].decode()
