@@ -101,7 +101,6 @@ def test_what_is_wrong_with_the_application_is_told_before_anything_is_sent(
     remote = ("--set", "state.dir=s3://bucket/x")
     for wrong in (
         copied,
-        (*remote, "--from", "s3://bucket/saved"),
         (*remote, "--replay-from", "2026-01-01"),
         ("--set", "inptu=x"),
         ("--name", "seven words"),
