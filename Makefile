@@ -30,7 +30,7 @@ nightly: setup ## the same, with thousands of seeds, two million absurd messages
 		DRIVETRAIN_APPLICATIONS=$${DRIVETRAIN_APPLICATIONS:-2000} \
 		scripts/check.sh --timeout 3600
 
-bench: ## run the benchmarks beside their peers (NAMES="wheel sol" ARGS="--quick")
+bench: ## the main figures beside their peers in 15 minutes, or benchmarks in full (NAMES="wheel sol" ARGS="--quick")
 	@scripts/setup.sh
 	@scripts/bench.sh $(NAMES) -- $(ARGS)
 

@@ -1,8 +1,9 @@
 """Runs the benchmarks one after another, keeps their figures, and renders them into a page.
 
-    python -m benchmarks                                    # the jobs beside PySpark and Flink
-    python -m benchmarks wordcount sol --quick              # some of them, on little data
-    python -m benchmarks all --write docs/benchmarks.md     # these and those of single parts, into the page
+    python -m benchmarks                                    # the main table in 15 minutes, and curves
+    python -m benchmarks wordcount sol                      # some benchmarks in full
+    python -m benchmarks wordcount sol --quick              # on little data: is everything there?
+    python -m benchmarks all --write docs/benchmarks.md     # everything, hours, into the page
     python -m benchmarks none --write docs/benchmarks.md    # only render what .bench-results/ holds
 
 Each benchmark is a process of its own; when one fails the others go on, and the command ends with status 1.
@@ -18,7 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import as_text, write_into
+from benchmarks.report import as_main_table, as_text, write_into
+
+MAIN = ("wordcount", "windows", "python_split", "sol", "hop", "trickle", "kafka_read")
+"""What a newcomer gets: one round of each."""
+
+MAIN_CURVES = ("batch_rows", "cluster_size")
 
 JOBS = (
     "wordcount",
@@ -29,6 +35,9 @@ JOBS = (
     "sol",
     "trickle",
     "remote_state",
+    "remote_wordcount",
+    "remote_windows",
+    "remote_hop",
     "hop",
     "hop_latency",
     "blocking",
@@ -69,15 +78,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="python -m benchmarks"
     )
-    parser.add_argument("names", nargs="*", help=f"{', '.join((*JOBS, *PARTS))}, all, or none")
+    parser.add_argument(
+        "names", nargs="*", help=f"{', '.join((*JOBS, *PARTS))}, all, or none (the main table)"
+    )
     parser.add_argument("--quick", action="store_true", help="little data, one round")
+    parser.add_argument("--brief", action="store_true", help="one round, only on the usual data")
     parser.add_argument("--rounds", type=int, help="runs of each contender (3)")
     parser.add_argument("--json", action="store_true", help="print all figures as one JSON object at the end")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="render figures into this Markdown page")
     given = parser.parse_args()
     names = chosen(given.names)
-    failed = [name for name in names if not measured(name, quick=given.quick, rounds=given.rounds)]
+    is_main = not given.names
+    brief = given.brief or is_main
+    failed = [name for name in names if not measured(name, given.quick, brief, given.rounds)]
     results = kept()
+    if is_main:
+        shown = {name: results[name] for name in names if name in results}
+        print(f"\n{as_main_table(shown)}\n", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "benchmarks.curves", "--quick", *MAIN_CURVES], check=False)
     if given.json:
         print(json.dumps({name: results[name] for name in names if name in results}))
     if given.write:
@@ -96,22 +114,22 @@ def chosen(names: list[str]) -> list[str]:
     unknown = [name for name in names if name not in (*JOBS, *PARTS)]
     if unknown:
         raise SystemExit(f"no benchmark {unknown[0]!r}: one of {', '.join((*JOBS, *PARTS))}, all, none")
-    return names or list(JOBS)
+    return names or list(MAIN)
 
 
-def measured(name: str, *, quick: bool, rounds: int | None) -> bool:
+def measured(name: str, quick: bool, brief: bool, rounds: int | None) -> bool:
     """Run one benchmark, keep and show its figures; whether it went well."""
     print(f"\n== {name}", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if quick else [])]
     if name in JOBS:
-        command += ["--json", *(["--rounds", str(rounds)] if rounds else [])]
+        command += ["--json", *(["--brief"] if brief else []), *(["--rounds", str(rounds)] if rounds else [])]
     began_s = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     took_s = time.monotonic() - began_s
     result = parsed(name, done.stdout)
     if result is not None:
         RESULTS.mkdir(exist_ok=True)
-        kept_as = RESULTS / f"{name}{'.quick' if quick else ''}.json"
+        kept_as = RESULTS / f"{name}{'.quick' if quick else '.brief' if brief else ''}.json"
         kept_as.write_text(json.dumps({**result, "took_s": round(took_s, 1)}, indent=1))
         print(as_text(result), file=sys.stderr)
     print(f"({took_s:.0f} s)", file=sys.stderr)
@@ -119,21 +137,21 @@ def measured(name: str, *, quick: bool, rounds: int | None) -> bool:
 
 
 def parsed(name: str, output: str) -> dict[str, Any] | None:
-    """What a benchmark printed, as figures or as text; None when there is nothing."""
+    """What a benchmark printed, as figures, as a table in Markdown or as text; None when there is nothing."""
     if not output.strip():
         return None
     if name in PARTS:
-        return {"job": name, "text": output}
+        return {"job": name, "markdown" if output.lstrip().startswith("|") else "text": output}
     result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return result
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """All figures in `.bench-results` by benchmark; those of quick runs only where there are no others."""
+    """All figures in `.bench-results` by benchmark; quick and brief ones only where there are no others."""
     found: dict[str, dict[str, Any]] = {}
-    for quick in (True, False):
+    for ending in (".quick", ".brief", ""):
         for file in sorted(RESULTS.glob("*.json")) if RESULTS.is_dir() else []:
-            if file.name.endswith(".quick.json") is quick:
+            if Path(file.stem).suffix == ending:
                 result = json.loads(file.read_text())
                 found[result["job"]] = result
     return found

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import data
+from benchmarks.cost import GROWN
 from benchmarks.measure import Scale, WrongResultError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration" / "kafka"))
@@ -29,12 +30,12 @@ _running: list[Any] = []
 
 def messages(scale: Scale) -> int:
     """How many messages are read, or written."""
-    return 50_000 if scale.quick else 8_000_000
+    return (50_000 if scale.quick else 8_000_000) * scale.times
 
 
 def warm(scale: Scale) -> int:
     """How many are read or written before: what Java has not compiled by then is measured with the rest."""
-    return messages(scale) // 10
+    return messages(Scale(scale.quick)) // 10
 
 
 def broker() -> Any:
@@ -74,18 +75,20 @@ def rows(count: int) -> Path:
 
 
 def fill(scale: Scale) -> None:
-    """Put the rows into the topics that are read, unless they are there."""
+    """Put the rows into the topics that are read, as often as they are needed, unless they are there."""
     running = start()
-    for count in (warm(scale), messages(scale)):
+    once = messages(Scale(scale.quick))
+    for count in (warm(scale), once, *(once * n for n in (scale.times, scale.times * GROWN) if n > 1)):
         if topic(count) in running.admin.list_topics(timeout=10).topics:
             if _ends(running.bootstrap, topic(count)) == count:
                 continue
             running.delete(topic(count))  # whoever filled it was interrupted
         running.create(topic(count), PARTITIONS)
-        _fill(running.bootstrap, count)
+        for _ in range(max(1, count // once)):
+            _fill(running.bootstrap, topic(count), min(count, once))
 
 
-def _fill(bootstrap: str, count: int) -> None:
+def _fill(bootstrap: str, name: str, count: int) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
@@ -93,7 +96,7 @@ def _fill(bootstrap: str, count: int) -> None:
         for key, value in zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True):
             while True:
                 try:
-                    producer.produce(topic(count), value, key)
+                    producer.produce(name, value, key)
                     break
                 except BufferError:
                     producer.poll(0.1)

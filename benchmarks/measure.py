@@ -15,6 +15,7 @@ Each job is a module with a `JOB`; `main(JOB)` makes it a command: `python -m be
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
@@ -148,6 +149,8 @@ class MemoryWatch(threading.Thread):
             resident = own = 0
             for process in tree:
                 try:
+                    if _is_copy_of_java(process):
+                        continue
                     memory = process.memory_full_info()
                 except (psutil.NoSuchProcess, psutil.AccessDenied):
                     continue
@@ -161,6 +164,14 @@ class MemoryWatch(threading.Thread):
         self._done.set()
         self.join()
         return {"peak_mib": self.peak_mib, "peak_own_mib": self.peak_own_mib}
+
+
+def _is_copy_of_java(process: psutil.Process) -> bool:
+    """Whether Java is about to start a program here: until then that process has the very memory of Java."""
+    if Path(process.exe()).name != "java":
+        return False
+    parent = process.parent()
+    return parent is not None and parent.exe() == process.exe()
 
 
 def run_watched(command: list[str], log: Path, cwd: Path | None = None) -> tuple[str, dict[str, float]]:
@@ -220,8 +231,12 @@ def run_job(
     reference_rounds: int = 1,
     only: list[str] | None = None,
     say: Callable[[str], None] = lambda _line: None,
+    brief: bool = False,
 ) -> dict[str, Any]:
-    """Measure every contender that is there, in turn within each round; goes on when one fails."""
+    """Measure every contender that is there, in turn within each round; goes on when one fails.
+
+    If `brief`, jobs that grow are done on the usual data only.
+    """
     data.root().mkdir(parents=True, exist_ok=True)
     job.prepare(scale)
     taking_part = [c for c in job.contenders if not only or c.name in only]
@@ -237,7 +252,7 @@ def run_job(
                 continue
             try:
                 figures = measure_apart(job, contender, scale)
-                if job.grows and not contender.reference:
+                if job.grows and not contender.reference and not brief:
                     figures |= costs(job, contender, scale, figures)
             except Exception as error:  # noqa: BLE001 - one contender's failure must not lose the others' figures
                 skipped[contender.name] = f"{type(error).__name__}: {error}"
@@ -288,6 +303,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "python": platform.python_version(),
+        "drivetrain": importlib.metadata.version("drivetrain"),
         "spark": pyspark.__version__,
         "load_before": round(os.getloadavg()[0], 1),
     }
@@ -316,8 +332,9 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="little data, one round: is everything there?")
+    parser.add_argument("--brief", action="store_true", help="one round, only on the usual data")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
-    parser.add_argument("--rounds", type=int, help="runs of each contender (3; with --quick 1)")
+    parser.add_argument("--rounds", type=int, help="runs of each contender (3; with --quick or --brief 1)")
     parser.add_argument("--reference-rounds", type=int, default=1, help="runs of the slow peers")
     parser.add_argument("--only", action="append", metavar="CONTENDER", help="measure only these")
     return parser
@@ -337,8 +354,8 @@ def main(job: Job, description: str | None = None) -> int:
         contender = next(c for c in job.contenders if c.name == given.contender)
         print("\n" + json.dumps(contender.run(scale, given.work)), flush=True)
         return 0
-    rounds = given.rounds or (1 if given.quick else 3)
-    result = run_job(job, scale, rounds, given.reference_rounds, given.only, _say)
+    rounds = given.rounds or (1 if given.quick or given.brief else 3)
+    result = run_job(job, scale, rounds, given.reference_rounds, given.only, _say, given.brief)
     print(json.dumps(result) if given.json else as_text(result))
     return 0 if OURS in result["median"] else 1
 

@@ -1,8 +1,9 @@
-"""Nexmark: each query of `examples/nexmark.py` beside the same query in plain PySpark, where that can do it.
+"""Nexmark: each query of `examples/nexmark.py` beside the same query in plain PySpark and Flink SQL.
 
 PySpark's query reads the same files with Drivetrain's Spark settings, and writes Parquet: it appends what it
-can append; the rest is its complete result, rewritten with each batch. Every result is compared with a batch
-query in Polars, so a query that PySpark cannot do, or not completely, is named in `IMPOSSIBLE`.
+can append; the rest is its complete result, rewritten with each batch. Flink SQL reads them, too
+(`nexmark_flink`). Every result is compared with a batch query in Polars, so a query that a peer cannot do, or
+not completely, is named in `IMPOSSIBLE`.
 
     python -m benchmarks.nexmark [--quick] [--json] [--rounds N] [--only CONTENDER] [--query q5 ...]
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from benchmarks import data, peers
+from benchmarks import data, nexmark_flink, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, WrongResultError, arguments, run_job
 from benchmarks.nexmark_expected import QUERIES, expected, read
 from benchmarks.report import number
@@ -100,6 +101,10 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
     with Timed() as timed:
         done(measured(scale), work / "out", work / "checkpoint")
     return timed.figures(start_s=start_s)
+
+
+def run_flink(scale: Scale, work: Path) -> dict[str, float]:
+    return nexmark_flink.run(os.environ[QUERY], events(WARM_EVENTS), measured(scale), work)
 
 
 # -- the queries in PySpark --------------------------------------------------------------------------
@@ -204,10 +209,13 @@ PYSPARK: dict[str, Callable[[Read], tuple[DataFrame, str]]] = {
 # -- comparing ---------------------------------------------------------------------------------------
 
 
-def check(query: str, directory: Path, out: Path) -> None:
-    """Raise `WrongResultError` unless `out` has the result of a query over the events of `directory`."""
-    wanted = expected(query, read(directory))
-    found = pl.DataFrame(read_output(out / query, []).select(wanted.column_names))
+def check(query: str, directory: Path, work: Path) -> None:
+    """Raise `WrongResultError` unless `work` has the result of a query over the events of `directory`."""
+    persons, auctions, bids = read(directory)
+    if query == "q11" and (work / nexmark_flink.IN_MS).exists():
+        bids = bids.with_columns(pl.col("date_time").dt.truncate("1ms"))
+    wanted = expected(query, (persons, auctions, bids))
+    found = pl.DataFrame(read_output(work / "out" / query, []).select(wanted.column_names))
     order = [pl.col(pl.Float64).round(6)], sorted(wanted.column_names)
     frames = [frame.with_columns(order[0]).sort(order[1]) for frame in (pl.DataFrame(wanted), found)]
     if frames[0].shape != frames[1].shape or not frames[0].cast(frames[1].schema).equals(frames[1]):
@@ -221,35 +229,40 @@ def prepare(scale: Scale) -> None:
 
 def job(query: str) -> Job:
     """The comparison of one query."""
-    peer = [Contender(peers.TUNED, run_pyspark)] if query in PYSPARK else []
+    others = [Contender(peers.TUNED, run_pyspark)] if query in PYSPARK else []
+    if query not in nexmark_flink.IMPOSSIBLE:
+        others.append(Contender(peers.FLINK, run_flink, nexmark_flink.missing, reference=True))
     return Job(
         name="nexmark",
         title=f"Nexmark {query}: {_example()['QUERIES'][query].__doc__}",
         unit="events/s",
-        contenders=(Contender(OURS, run_drivetrain), *peer),
+        contenders=(Contender(OURS, run_drivetrain), *others),
         prepare=prepare,
         units=lambda scale: (QUICK_EVENTS if scale.quick else EVENTS) * scale.times,
-        check=lambda scale, work: check(query, measured(scale), work / "out"),
+        check=lambda scale, work: check(query, measured(scale), work),
     )
 
 
 def rows(results: dict[str, dict[str, Any]]) -> str:
     """A table of all queries, in Markdown."""
-    lines = [
-        "| query | events/s | seconds | CPU s | PySpark: seconds | CPU s | ours / it | CPU, ours / it |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    names = ["query", "events/s", "seconds", "CPU s"]
+    for peer in ("PySpark", "Flink SQL"):
+        names += [f"{peer}: seconds", "ours / it", "CPU, ours / it"]
+    lines = [f"| {' | '.join(names)} |", "|---|" + "---:|" * (len(names) - 1)]
     for query, result in results.items():
-        ours, theirs = result["median"].get(OURS), result["median"].get(peers.TUNED)
+        ours = result["median"].get(OURS)
         if ours is None:
-            lines.append(f"| {query} | {result['skipped'][OURS].splitlines()[0]} | | | | | | |")
+            lines.append(f"| {query} | {result['skipped'].get(OURS, 'not run').splitlines()[0]} |" + " |" * 8)
             continue
         cells = [number(ours["per_s"]), number(ours["seconds"]), number(ours["cpu_s"])]
-        if theirs is None:
-            cells += [IMPOSSIBLE.get(query) or result["skipped"][peers.TUNED].splitlines()[0], "", "", ""]
-        else:
-            cells += [number(theirs["seconds"]), number(theirs["cpu_s"])]
-            cells += [f"{theirs['seconds'] / ours['seconds']:.2f}", f"{ours['cpu_s'] / theirs['cpu_s']:.2f}"]
+        for name, impossible in ((peers.TUNED, IMPOSSIBLE), (peers.FLINK, nexmark_flink.IMPOSSIBLE)):
+            theirs = result["median"].get(name)
+            if theirs is None:
+                why = impossible.get(query) or result["skipped"].get(name, "not run").splitlines()[0]
+                cells += [why, "", ""]
+            else:
+                cells += [number(theirs["seconds"]), f"{theirs['seconds'] / ours['seconds']:.2f}"]
+                cells += [f"{ours['cpu_s'] / theirs['cpu_s']:.2f}"]
         lines.append(f"| {query} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -264,7 +277,7 @@ def main() -> int:
     given = parser.parse_args()
     scale = Scale(given.quick, given.times)
     if given.contender:
-        run = run_drivetrain if given.contender == OURS else run_pyspark
+        run = {OURS: run_drivetrain, peers.TUNED: run_pyspark, peers.FLINK: run_flink}[given.contender]
         print("\n" + json.dumps(run(scale, given.work)), flush=True)
         return 0
     results: dict[str, dict[str, Any]] = {}

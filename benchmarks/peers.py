@@ -67,8 +67,11 @@ def start_pyspark(name: str, **conf: str) -> tuple[SparkSession, float]:
     return spark, time.perf_counter() - began_s
 
 
-def overwrite_until_done(results: DataFrame, out: Path, checkpoint: Path) -> None:
-    """Run a stateful query over all its input; `out` holds the newest complete result as Parquet."""
+def overwrite_until_done(results: DataFrame, out: Path, checkpoint: Path | str) -> int:
+    """Run a stateful query over all its input; `out` holds the newest complete result as Parquet.
+
+    Returns how many batches it took.
+    """
 
     def write(batch: DataFrame, _batch_id: int) -> None:
         batch.write.mode("overwrite").parquet(str(out))
@@ -81,6 +84,7 @@ def overwrite_until_done(results: DataFrame, out: Path, checkpoint: Path) -> Non
         .start()
     )
     query.awaitTermination()
+    return len(query.recentProgress)
 
 
 # -- Flink -------------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def as_text(result: dict[str, Any]) -> str:
     """A result as lines for a terminal."""
-    if "text" in result:
-        return str(result["text"])
+    if "text" in result or "markdown" in result:
+        return str(result.get("text", result.get("markdown")))
     heading, rows = table(result)
     widths = [max(len(row[i]) for row in [heading, *rows]) for i in range(len(heading))]
     lines = [f"{result['title']}{' (quick: too little data for a figure)' if result['quick'] else ''}"]
@@ -51,8 +51,46 @@ def as_text(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def as_main_table(results: dict[str, dict[str, Any]]) -> str:
+    """Results of several benchmarks as one table for a terminal, with machine and versions below it."""
+    rows = [["", "", "", "ours / it", "CPU s", "ours / it"]]
+    for result in results.values():
+        own_cpu_s = next(iter(result["median"].values()), {}).get("cpu_s")
+        for name, figures in result["median"].items():
+            ratio, cpu_s = result["ours_over"].get(name), figures.get("cpu_s")
+            is_first = name == next(iter(result["median"]))
+            rows.append(
+                [
+                    result["job"] if is_first else "",
+                    name,
+                    f"{number(figures[result['measure']])} {result['unit']}",
+                    "" if ratio is None else f"{ratio:.2f}",
+                    "" if cpu_s is None else number(cpu_s),
+                    "" if is_first or cpu_s is None or own_cpu_s is None else f"{own_cpu_s / cpu_s:.2f}",
+                ]
+            )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        texts = [row[i].ljust(widths[i]) for i in (0, 1)]
+        lines.append("  ".join([*texts, *(row[i].rjust(widths[i]) for i in range(2, len(row)))]).rstrip())
+    lines += [
+        f"{job}: {name} left out: {reason.splitlines()[0]}"
+        for job, result in results.items()
+        for name, reason in result["skipped"].items()
+    ]
+    for machine in [result["machine"] for result in results.values()][:1]:
+        lines.append(
+            f"{machine['cores']} cores, {machine['memory_gib']} GiB; Drivetrain {machine['drivetrain']}, "
+            f"Spark {machine['spark']}, Python {machine['python']}; one round each"
+        )
+    return "\n".join(lines)
+
+
 def as_markdown(result: dict[str, Any]) -> str:
-    """A result as a Markdown table, or, if all there is is text, as a block of text."""
+    """A result as a Markdown table; what already is Markdown as it is, and text as a block of text."""
+    if "markdown" in result:
+        return str(result["markdown"])
     if "text" in result:
         return f"```text\n{str(result['text']).strip()}\n```"
     heading, rows = table(result)

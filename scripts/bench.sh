@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the benchmarks one after another, all or those named: scripts/bench.sh wheel sol -- --quick
+# Runs the main table, or the benchmarks that are named, one after another: scripts/bench.sh wheel sol -- --quick
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +11,7 @@ done
 [ $# = 0 ] || shift
 
 if [ "${#names[@]}" = 0 ]; then
-  for file in $(grep -l '__name__ == "__main__"' benchmarks/*.py | sort); do
-    names+=("$(basename "$file" .py)")
-  done
+  exec .venv/bin/python -m benchmarks "$@"
 fi
 for name in "${names[@]}"; do
   printf '\n== %s\n' "$name"

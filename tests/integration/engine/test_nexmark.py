@@ -13,11 +13,11 @@ EVENTS = 6_000
 
 
 def run(drive: Harness, *queries: str) -> None:
-    data, out = drive.directory / "events", drive.directory / "results"
+    data, out = drive.directory / "events", drive.directory / "out"
     sets = {"events": str(EVENTS), "data": str(data), "output": str(out), "queries": ",".join(queries)}
     drive.run(load_application(str(nexmark.EXAMPLE), sets))
     for query in queries:
-        nexmark.check(query, data, out)
+        nexmark.check(query, data, drive.directory)
 
 
 @pytest.mark.nightly("random applications draw their operators")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.measure import OURS, Contender, Job, Scale, WrongResultError, summary
-from benchmarks.report import as_markdown, as_text, write_into
+from benchmarks.report import as_main_table, as_markdown, as_text, write_into
 from benchmarks.results import expect_equal, read_output
 
 
@@ -80,3 +80,22 @@ def test_output_is_read_without_hidden_files_and_compared_in_any_order(tmp_path:
 def test_output_that_differs_is_refused(wrong: dict[str, list[object]]) -> None:
     with pytest.raises(WrongResultError):
         expect_equal(pa.table(wrong), pa.table({"word": ["a", "b"], "count": [1, 2]}), ["word"])
+
+
+def test_the_main_table_has_each_contender_with_its_ratios_and_who_is_missing() -> None:
+    runs = {OURS: [{"per_s": 100.0, "cpu_s": 3.0}], "peer": [{"per_s": 80.0, "cpu_s": 4.0}]}
+    first = summary(job(), Scale(quick=False), runs, {"other": "it cannot be installed"})
+    second = summary(job(name="plain"), Scale(quick=False), {OURS: [{"per_s": 1.0}]}, {})
+    lines = as_main_table({"sums": first, "plain": second}).splitlines()
+    assert [line.split() for line in lines[1:4]] == [
+        ["sums", OURS, "100", "sums/s", "3.00"],
+        ["peer", "80.0", "sums/s", "1.25", "4.00", "0.75"],
+        ["plain", OURS, "1.00", "sums/s"],
+    ]
+    assert lines[4] == "sums: other left out: it cannot be installed"
+    assert "Spark" in lines[5]
+
+
+def test_what_is_markdown_already_goes_into_a_page_as_it_is() -> None:
+    page = "<!-- figures: curve -->\nold\n<!-- end -->\n"
+    assert "\n| a |\n" in write_into(page, {"curve": {"markdown": "| a |"}})

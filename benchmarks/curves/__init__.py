@@ -1,0 +1,1 @@
+"""How cost grows: curves over one quantity each, with the model that explains them."""
