@@ -31,10 +31,11 @@ class StoredPlace:
         tables = [pq.read_table(filesystem.open_input_file(found.path)) for found in self.files(folder)]
         return [row for table in tables for row in table.to_pylist()]
 
-    def empty(self, folder: str) -> None:
-        """Delete everything below a folder."""
-        filesystem, root = self._located(folder)
-        filesystem.delete_dir_contents(root, missing_dir_ok=True)
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file there, whole."""
+        filesystem, path = self._located(name)
+        with filesystem.open_output_stream(path) as stream:
+            stream.write(content)
 
     def _located(self, folder: str) -> tuple[Any, str]:
         settings = StoreSettings.of(Config.load(None, {}, dict(self.sets)))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from moved import FILE, Moved, lose
 from test_lost_machine import Notices
+from watching import Watching
 
 from drivetrain import run
-from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunOutcome
@@ -70,14 +70,14 @@ def test_a_killed_run_whose_directory_is_gone_continues_exactly(
 
 @pytest.mark.nightly("test_moved_states simulates it; a real worker is lost here")
 def test_a_worker_whose_directory_is_gone_loses_nothing(place: StoredPlace, tmp_path: Path) -> None:
-    moved = Moved(place, tmp_path / "rows.db", rows=4_000)
     with whole_cluster(tmp_path, masters=1) as cluster:
-        moved.submit(cluster)
-        cluster.wait_running("moved")
-        worker = cluster.worker_of("moved")
-        moved.wait_results()
+        app = Watching(place, cluster)
+        app.wait_all_shown()
+        worker = cluster.worker_of("watching")
+        app.give()
         lose(cluster, worker)
-        assert cluster.client.wait("moved", "10 min").state is ApplicationState.SUCCEEDED
-        view, _ = cluster.status("moved")
-        assert view.epoch == 2
-    moved.require_exact()
+        app.give()
+        app.wait_all_shown()
+        assert cluster.worker_of("watching") != worker
+        app.command("kill", "--wait")
+    app.require_exact()
