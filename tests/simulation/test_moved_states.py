@@ -7,6 +7,7 @@ from moved_world import MovedWorld, moved_world
 from test_attempts_under_faults import begin, end, freeze
 
 from drivetrain.crash_points import CrashPoint
+from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.simulator import NetworkFaults, Simulation, simulate
 from nightly_run import deaths
 
@@ -129,6 +130,32 @@ async def test_a_change_counts_on_another_worker_before_any_checkpoint_has_follo
         assert world.homes[max(world.homes)] is not home
         assert world.continued >= 2, "another worker has not found the change"
         assert copied == 0 or simulation.seed, "it was to change before the first checkpoint"
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@simulate(seeds=1, at_most=200)
+async def test_a_scaling_is_done_on_another_worker_if_no_checkpoint_has_it(
+    simulation: Simulation, *, is_done: bool
+) -> None:
+    with moved_world(simulation, []) as world:
+        world.scaler.left = 1
+        await begin(world)
+
+        def has_come() -> bool:
+            state = world.state()
+            wanted = None if state is None else WantedScalingFile(state).read()
+            return wanted is not None and wanted.is_done is is_done
+
+        # It may be in a checkpoint before it is seen here; the application may end before it is asked for.
+        await simulation.wait_until(lambda: has_come() or world.is_over(), "a scaling", poll_s=0.001)
+        home = world.homes[max(world.homes)]
+        if not world.is_over():
+            world.lose(home)
+            world.prefers = next(worker for worker in world.workers if worker is not home)
+        await end(world)
+        is_sure = simulation.seed < 4  # elsewhere the fragment may end before
+        assert world.promises.wanted or not is_sure, "it was to be scaled"
+        assert not world.promises.in_vain or not is_sure, "it was to be scaled on another worker, too"
 
 
 @simulate(seeds=1, at_most=200)

@@ -65,6 +65,8 @@ class DividedFragment:
             return
         if query.batch_id < query.replay_until:
             return  # the batch from before this query comes first
+        if not self._since_s and state_partitions(query.checkpoint) is None:
+            return  # it has begun again, and has nothing to divide before its first batch
         self._since_s = self._since_s or time.monotonic()
         driver.drain()
         if not driver.is_draining and query.is_committed():
