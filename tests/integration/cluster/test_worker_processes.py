@@ -269,6 +269,29 @@ def test_a_lower_epoch_is_refused_and_killed(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def test_executors_of_a_killed_application_master_are_killed_with_their_children(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        before = {process.pid for process in sleepers(set())}
+        world.start_worker(world.program("leaves", LEAVES_OTHERS))
+        worker = await world.registered()
+        worker.tell(world.launch(), world.me)
+        app_master = await begun(world, worker)
+        worker.tell(world.launch(ProcessKind.EXECUTOR), world.me)
+        executor = await world.told(Launched, 2)
+        await world.until(lambda: len(sleepers(before)) == 6, "both have children")
+        kill(app_master.pid)
+        await world.told(ProcessExited, 2)
+        ended = {(exited.kind, exited.status) for exited in world.of(ProcessExited)}
+        assert ended == {
+            (ProcessKind.APP_MASTER, -signal.SIGKILL),
+            (ProcessKind.EXECUTOR, -signal.SIGKILL),
+        }
+        assert not psutil.pid_exists(executor.pid)
+        assert sleepers(before) == []
+
+    run(tmp_path, scenario)
+
+
 def test_missing_code_fails_the_launch(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         world.start_worker(world.program("sleeps", SLEEPS))
