@@ -3,6 +3,7 @@
     python -m benchmarks                                    # the main table in 15 minutes, and curves
     python -m benchmarks wordcount sol                      # some benchmarks in full
     python -m benchmarks wordcount sol --quick              # on little data: is everything there?
+    python -m benchmarks field                              # three jobs beside all peers of the field
     python -m benchmarks all --write docs/benchmarks.md     # everything, hours, into the page
     python -m benchmarks none --write docs/benchmarks.md    # only render what .bench-results/ holds
 
@@ -70,6 +71,9 @@ PARTS = (
 )
 """Benchmarks of single parts: their own commands, whose text is shown as it is."""
 
+FIELD = ("field_sol", "field_wordcount", "field_windows")
+"""Jobs beside all peers of the field, some of which take minutes for what others do in seconds."""
+
 RESULTS = Path(".bench-results")
 
 
@@ -78,9 +82,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="python -m benchmarks"
     )
-    parser.add_argument(
-        "names", nargs="*", help=f"{', '.join((*JOBS, *PARTS))}, all, or none (the main table)"
-    )
+    listed = ", ".join((*JOBS, *FIELD, *PARTS))
+    parser.add_argument("names", nargs="*", help=f"{listed}, field, all, or none (the main table)")
     parser.add_argument("--quick", action="store_true", help="little data, one round")
     parser.add_argument("--brief", action="store_true", help="one round, only on the usual data")
     parser.add_argument("--rounds", type=int, help="runs of each contender (3)")
@@ -110,10 +113,12 @@ def chosen(names: list[str]) -> list[str]:
     if names == ["none"]:
         return []
     if names == ["all"]:
-        return [*JOBS, *(part for part in PARTS if Path(__file__).with_name(f"{part}.py").exists())]
-    unknown = [name for name in names if name not in (*JOBS, *PARTS)]
+        return [*JOBS, *FIELD, *(part for part in PARTS if Path(__file__).with_name(f"{part}.py").exists())]
+    names = [each for name in names for each in (FIELD if name == "field" else (name,))]
+    known = (*JOBS, *FIELD, *PARTS)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise SystemExit(f"no benchmark {unknown[0]!r}: one of {', '.join((*JOBS, *PARTS))}, all, none")
+        raise SystemExit(f"no benchmark {unknown[0]!r}: one of {', '.join(known)}, field, all, none")
     return names or list(MAIN)
 
 
@@ -121,7 +126,7 @@ def measured(name: str, quick: bool, brief: bool, rounds: int | None) -> bool:
     """Run one benchmark, keep and show its figures; whether it went well."""
     print(f"\n== {name}", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if quick else [])]
-    if name in JOBS:
+    if name not in PARTS:
         command += ["--json", *(["--brief"] if brief else []), *(["--rounds", str(rounds)] if rounds else [])]
     began_s = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

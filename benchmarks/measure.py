@@ -58,13 +58,15 @@ class Contender:
     """One way to do a job.
 
     `run(scale, work)` does it in this very process, writes below `work`, and returns its figures
-    (`seconds` at least). `missing()` says why it cannot run here, or None.
+    (`seconds` at least). `missing()` says why it cannot run here, or None. `little` data is what a contender
+    gets that would take hours for the usual data.
     """
 
     name: str
     run: Callable[[Scale, Path], dict[str, float]]
     missing: Callable[[], str | None] = lambda: None
     reference: bool = False
+    little: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ def run_watched(command: list[str], log: Path, cwd: Path | None = None) -> tuple
 
 def measure_apart(job: Job, contender: Contender, scale: Scale) -> dict[str, float]:
     """One run of a contender in a process of its own, its output checked."""
+    scale = Scale(scale.quick or contender.little, scale.times)
     work = Path(tempfile.mkdtemp(prefix=f"work-{job.name}-", dir=data.root()))
     try:
         module = f"benchmarks.{job.name}"
@@ -206,7 +209,7 @@ def measure_apart(job: Job, contender: Contender, scale: Scale) -> dict[str, flo
         output, outside = run_watched(command, work / "stderr.txt")
         figures: dict[str, float] = json.loads(output.strip().splitlines()[-1])
         job.check(scale, work)
-        figures = {**outside, **figures}
+        figures = {**outside, **figures, "units": job.units(scale)}
         if "seconds" in figures:
             figures["per_s"] = job.units(scale) / figures["seconds"]
         return figures

@@ -4,7 +4,7 @@ Windows, as in Flink's own benchmark of these queries, are its window functions;
 result up to date, and such a result is written as changes (`debezium-json`), which are added up for the
 comparison after the clock has stopped. Event time has milliseconds in Flink: what is compared to the
 microsecond comes from a column beside it. Files are read in no order, so the watermark waits for longer than
-the events last, as in `peers_flink_job`; states are in RocksDB, because those of the joins exceed the heap.
+the events last, as in `flink_sql_job`; states are in RocksDB, because those of the joins exceed the heap.
 
 Called by `nexmark`.
 """

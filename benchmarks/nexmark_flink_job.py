@@ -1,6 +1,6 @@
 """A query of Nexmark as Flink SQL, run by the Python of Flink's own environment, which has nothing of ours.
 
-As `peers_flink_job`: a local cluster in one JVM, parallelism = cores, 2 GiB of heap, checkpoints every 10 s;
+As `flink_sql_job`: a local cluster in one JVM, parallelism = cores, 2 GiB of heap, checkpoints every 10 s;
 and the settings of Flink's own Nexmark: RocksDB, mini-batches of at most 2 s, distinct aggregates split.
 
     .venv-flink/bin/python benchmarks/nexmark_flink_job.py '{"statement": "SELECT …", "measured": …, …}'

@@ -11,14 +11,14 @@ Flink's pins of pandas and protobuf clash with ours, so it lives in `.venv-flink
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from benchmarks import peer_process
 from drivetrain.config import Config
 
 if TYPE_CHECKING:
@@ -115,26 +115,10 @@ def flink_missing() -> str | None:
 
 
 def run_flink(job: str, lines: Path, warm_lines: Path, work: Path) -> dict[str, float]:
-    """Run a job of `peers_flink_job` in Flink's environment; its figures."""
-    script = Path(__file__).with_name("peers_flink_job.py")
-    given: dict[str, Any] = {
-        "job": job,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "lines": str(lines),
-        "warm_lines": str(warm_lines),
-        "work": str(work),
-    }
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
-    done = subprocess.run(
-        [str(flink_python()), str(script), json.dumps(given)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=800,
-        env=environment,
-    )
-    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return figures
+    """Run a job of `flink_sql_job` in Flink's environment; its figures."""
+    script = Path(__file__).parent / "peers_python" / "flink_sql_job.py"
+    given = {"job": job, "lines": str(lines), "warm_lines": str(warm_lines), "work": str(work)}
+    return peer_process.run([str(flink_python()), str(script)], given)
 
 
 def _quietly(command: list[str]) -> None:

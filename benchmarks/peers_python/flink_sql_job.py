@@ -6,13 +6,12 @@ over the whole stream, so that it emits each word once, at the end, as the other
 files in no order, so that windows over event time would take most events for late: the watermark waits for
 longer than the events last, and windows fire at the end, as PySpark's do in its single batch.
 
-    .venv-flink/bin/python benchmarks/peers_flink_job.py '{"job": "wordcount", "lines": …, …}'
+    .venv-flink/bin/python benchmarks/peers_python/flink_sql_job.py '{"job": "wordcount", …}'
 """
 
-import json
 import os
-import sys
-import time
+
+from meter import given, measured
 
 HEAP = "-Xmx2g -XX:+UseParallelGC"
 
@@ -81,22 +80,18 @@ def run(tables, job, name, lines, out, work):
         tables.execute_sql(VIEWS[job].format(name=source))
     target = f" WITH ('connector' = 'filesystem', 'path' = 'file://{out}', 'format' = 'csv')"
     tables.execute_sql(SINKS[job].format(name=sink) + target)
-    began_s = time.perf_counter()
     tables.execute_sql(QUERIES[job].format(source=source, sink=sink)).wait()
-    return time.perf_counter() - began_s
 
 
 def main():
-    given = json.loads(sys.argv[1])
+    job = given()
     os.environ["FLINK_ENV_JAVA_OPTS"] = HEAP
     os.environ["JVM_ARGS"] = HEAP
-    began_s = time.perf_counter()
-    tables = environment(given["cores"])
-    start_s = time.perf_counter() - began_s
-    work = given["work"]
-    run(tables, given["job"], "warm", given["warm_lines"], f"{work}/flink-warm", work)
-    seconds = run(tables, given["job"], "job", given["lines"], f"{work}/out", work)
-    print("\n" + json.dumps({"seconds": seconds, "start_s": start_s}), flush=True)
+    tables = environment(job["cores"])
+    work = job["work"]
+    run(tables, job["job"], "warm", job["warm_lines"], f"{work}/flink-warm", work)
+    with measured():
+        run(tables, job["job"], "job", job["lines"], f"{work}/out", work)
 
 
 main()
