@@ -1,9 +1,9 @@
 """The peers of the field as contenders of a job, beside ours, PySpark and Flink SQL.
 
 A job of the field is one of the main table's, on the same data, with more contenders and without its growth:
-their CPU seconds for a million units are those of a run after a warm-up. Peers that would take hours get
-little data, as in a quick run; a column tells how much each one got. Why a peer does
-not take part in a job is in docs/benchmarks.md.
+their CPU seconds for a million units are those of a run after a warm-up. Peers that would take too long get
+little data, as in a quick run; a column tells how much each one got. docs/benchmarks.md says why a peer does
+not take part in a job.
 
 Called by the jobs of the field (`field_wordcount`, …).
 """

@@ -59,7 +59,7 @@ class Contender:
 
     `run(scale, work)` does it in this very process, writes below `work`, and returns its figures
     (`seconds` at least). `missing()` says why it cannot run here, or None. `little` data is what a contender
-    gets that would take hours for the usual data.
+    gets that would take too long for the usual data.
     """
 
     name: str
