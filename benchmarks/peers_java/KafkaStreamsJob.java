@@ -89,12 +89,6 @@ public final class KafkaStreamsJob {
                 .to(out, Produced.with(TEXT, TEXT));
     }
 
-    private static void copy(StreamsBuilder builder, String in, String out) {
-        builder.stream(in, Consumed.with(TEXT, TEXT))
-                .mapValues(value -> countedOne(value.toUpperCase()))
-                .to(out, Produced.with(TEXT, TEXT));
-    }
-
     private static <T> T countedOne(T result) {
         counted.increment();
         return result;
@@ -106,7 +100,7 @@ public final class KafkaStreamsJob {
         switch (job.get("job")) {
             case "wordcount" -> wordcount(builder, job.get("topic"), job.get("out_topic"));
             case "windows" -> windows(builder, job.get("topic"), job.get("out_topic"));
-            default -> copy(builder, job.get("topic"), job.get("out_topic"));
+            default -> throw new IllegalArgumentException(job.get("job"));
         }
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, job.get("out_topic") + "-streams");
