@@ -181,7 +181,7 @@ def suspended(seed: int, monkeypatch: pytest.MonkeyPatch, made: type[World] = Wo
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
         world = made(seed, Path(place))
 
-        def store_of(_bucket: str, settings: Any, _secrets: Any) -> ModelStore:
+        def store_of(_bucket: str, settings: Any, *_: Any) -> ModelStore:
             number = (settings.endpoint or "").removeprefix("http://process-")
             return world.processes[int(number)].store if number else ModelStore(world.objects)
 
