@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from drivetrain.api import Application
-from drivetrain.code.application_file import make_importable_for_workers, split_target
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunListener, RunResult
 from drivetrain.runtime.graph_versions import KeptVersion
@@ -38,20 +37,11 @@ class Engine(Protocol):
         """Run it; raises DrivetrainError when it fails."""
 
 
-def begin_spark(config: Config, target: str) -> None:
-    """Have Spark's Java process start for the application of `target`, which takes as long as imports do.
-
-    Raises ApplicationFileError when there is no such file.
-    """
+def spark_engine(config: Config) -> Engine:
+    """The engine that runs applications on Spark, whose Java process starts with this configuration."""
     from drivetrain.spark.session import java_start
 
-    path, _ = split_target(target)
-    make_importable_for_workers(path)
-    java_start.begin(config)
-
-
-def spark_engine() -> Engine:
-    """The engine that runs applications on Spark."""
+    java_start.begin(config)  # now, as the imports of PySpark take as long as Java does
     from drivetrain.spark.run import embedded
 
     return embedded.run

@@ -32,7 +32,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.failure import error_as_data
 from drivetrain.cli.json_output import print_json
-from drivetrain.cli.running.engine import Engine, begin_spark, spark_engine
+from drivetrain.cli.running.engine import Engine, spark_engine
 from drivetrain.cli.running.stop import StopSignals
 from drivetrain.cli.running.watch import watch_application
 from drivetrain.cli.standard_output import standard_output_reserved
@@ -226,10 +226,8 @@ def run_file(
     `on_result` is called with the result, before the application's own `when_finished` hooks.
     """
     config = load_config(config_file, sets)
-    if engine is None:
-        begin_spark(config, target)
     application = load_application(target, sets)
-    engine = engine or spark_engine()
+    engine = engine or spark_engine(config)
     view = _view(config, live)
     with StopSignals(view.on_stop_requested) as stop:
         with view.showing(), _messages_logged():
