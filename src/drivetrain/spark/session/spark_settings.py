@@ -36,6 +36,19 @@ _EXCLUDED_RULES = ",".join(
 Spark's state must advance with every batch, and counts and timestamps are observed on the way."""
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
 
+_LATER = " ".join(
+    f"-XX:Tier4{name}Threshold={10 * default}"
+    for name, default in (
+        ("Invocation", 5_000),
+        ("MinInvocation", 600),
+        ("Compile", 15_000),
+        ("BackEdge", 40_000),
+    )
+)
+"""Java's second compiler begins with a method after ten times as many calls and loops as by default.
+
+It takes a third of the CPU of the first seconds, for methods that are hardly called again."""
+
 
 def cores(master: str) -> int:
     """How many cores a Spark master provides: those that this process may use, or fewer with `local[N]`."""
@@ -54,7 +67,7 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {_LATER} -XX:+UseParallelGC -Xss4m "
         "-XX:+ExitOnOutOfMemoryError "
         f"-Dlog4j2.configurationFile={local_files.LOG_SETTINGS.as_uri()}"
         f"{_temporary_files()} {java_options()}".rstrip(),
