@@ -35,7 +35,7 @@ def paths_of_this_test_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """The engine that `drivetrain run` gets in this test."""
     fake = FakeEngine()
-    monkeypatch.setattr(run, "spark_engine", lambda: fake)
+    monkeypatch.setattr(run, "spark_engine", lambda _: fake)
     return fake
 
 

@@ -231,7 +231,7 @@ def for_ever(listener):
         time.sleep(0.01)
 
 engine = FakeEngine(during={during})
-run.spark_engine = lambda: engine
+run.spark_engine = lambda _: engine
 main()
 """
 
