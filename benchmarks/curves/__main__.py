@@ -1,7 +1,7 @@
 """Measures how cost grows with one quantity at a time, fits a model to it, and draws both.
 
-Each point is a run in a process of its own. The figures are kept in `.bench-results/curves/`, so a run can be
-continued, and `--draw` makes the tables and pictures again from what is kept.
+Each point is a run in a process of its own. The figures are kept in `.bench-results/curves/`: a run that was
+interrupted continues, and `--draw` makes the tables and pictures again from what is kept.
 
     python -m benchmarks.curves                                    # all curves, an hour
     python -m benchmarks.curves batch_rows cluster_size            # some
@@ -60,6 +60,7 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="CURVE", help=f"{', '.join(CURVES)} (all)")
     parser.add_argument("--quick", action="store_true", help="few points, the cheap ones")
+    parser.add_argument("--again", action="store_true", help="also measure the points that are kept")
     parser.add_argument("--draw", action="store_true", help="measure nothing: draw what is kept")
     parser.add_argument("--json", action="store_true", help="print all points and models as one JSON object")
     parser.add_argument(
@@ -76,7 +77,9 @@ def main() -> int:
     if unknown:
         parser.error(f"no curve {unknown[0]!r}: one of {', '.join(CURVES)}")
     chosen = [CURVES[name] for name in given.names or CURVES]
-    failed = 0 if given.draw else sum(measure_all(curve, quick=given.quick) for curve in chosen)
+    failed = (
+        0 if given.draw else sum(measure_all(curve, quick=given.quick, again=given.again) for curve in chosen)
+    )
     shown = {curve.name: (curve, kept(curve)) for curve in chosen if kept(curve)}
     pictures = given.write.parent / "curves" if given.write else RESULTS
     for curve, measured in shown.values():
@@ -91,12 +94,14 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def measure_all(curve: Curve, *, quick: bool) -> int:
+def measure_all(curve: Curve, *, quick: bool, again: bool) -> int:
     """Measure the points of a curve, cheapest first, and keep each; how many could not be measured."""
-    failed = 0
+    failed, known = 0, set() if again else kept(curve).keys()
     print(f"\n== {curve.title}", file=sys.stderr, flush=True)
     data.root().mkdir(parents=True, exist_ok=True)
     for x in curve.quick_points if quick else curve.points:
+        if x in known:
+            continue
         work = Path(tempfile.mkdtemp(prefix=f"work-{curve.name}-", dir=data.root()))
         command = [
             sys.executable,
