@@ -16,7 +16,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="CURVE", help=f"{', '.join(CURVES)} (all)")
     parser.add_argument("--quick", action="store_true", help="few points, the cheap ones")
+    parser.add_argument("--points", metavar="X,X", help="only these values of the quantity")
     parser.add_argument("--again", action="store_true", help="also measure the points that are kept")
     parser.add_argument("--draw", action="store_true", help="measure nothing: draw what is kept")
     parser.add_argument("--json", action="store_true", help="print all points and models as one JSON object")
@@ -78,7 +79,9 @@ def main() -> int:
         parser.error(f"no curve {unknown[0]!r}: one of {', '.join(CURVES)}")
     chosen = [CURVES[name] for name in given.names or CURVES]
     failed = (
-        0 if given.draw else sum(measure_all(curve, quick=given.quick, again=given.again) for curve in chosen)
+        0
+        if given.draw
+        else sum(measure_all(curve, wanted(curve, given), again=given.again) for curve in chosen)
     )
     shown = {curve.name: (curve, kept(curve)) for curve in chosen if kept(curve)}
     pictures = given.write.parent / "curves" if given.write else RESULTS
@@ -94,12 +97,19 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def measure_all(curve: Curve, *, quick: bool, again: bool) -> int:
-    """Measure the points of a curve, cheapest first, and keep each; how many could not be measured."""
+def wanted(curve: Curve, given: argparse.Namespace) -> Sequence[int]:
+    """The values of the quantity that are asked for."""
+    if given.points:
+        return [int(x) for x in given.points.split(",")]
+    return curve.quick_points if given.quick else curve.points
+
+
+def measure_all(curve: Curve, points: Sequence[int], *, again: bool) -> int:
+    """Measure points of a curve, in this order, and keep each; how many could not be measured."""
     failed, known = 0, set() if again else kept(curve).keys()
     print(f"\n== {curve.title}", file=sys.stderr, flush=True)
     data.root().mkdir(parents=True, exist_ok=True)
-    for x in curve.quick_points if quick else curve.points:
+    for x in points:
         if x in known:
             continue
         work = Path(tempfile.mkdtemp(prefix=f"work-{curve.name}-", dir=data.root()))
