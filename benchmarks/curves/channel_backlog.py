@@ -1,7 +1,8 @@
 """The size of a channel's backlog: how soon a consumer that starts with it has finished its first batch.
 
-The producer writes all messages before the consumer begins, as if the consumer had been away. The first batch
-is bounded by `run.max-batch-bytes`, so neither its time nor the memory should grow with the backlog.
+The producer writes all messages before the consumer begins, as if the consumer had been away. A channel's
+window has 50 batches of the producer at most, so a larger backlog is one of larger batches. The consumer's first
+batch is bounded by `run.max-batch-bytes`, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from benchmarks.curves.curve import Curve, Figure
 
 FILE_ROWS, PAYLOAD_BYTES = 250_000, 92
-BATCH = "32 MiB"
+LEAST_BATCH_MIB, BATCHES = 32, 40
 
 
 def application(source: Path) -> Any:
@@ -89,8 +90,8 @@ def measure(megabytes: int, work: Path) -> Mapping[str, float]:
     embedded.FragmentDriver = Waiting  # type: ignore[misc]
     window = {
         "channel.window-bytes": "1 TiB",
-        "channel.window-batches": "1000000",
-        "run.max-batch-bytes": BATCH,
+        "channel.window-batches": "50",
+        "run.max-batch-bytes": f"{max(LEAST_BATCH_MIB, megabytes // BATCHES)} MiB",
     }
     run(
         application(work / "in"),
