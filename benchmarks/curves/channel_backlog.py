@@ -1,8 +1,8 @@
 """The size of a channel's backlog: how soon a consumer that starts with it has finished its first batch.
 
 The producer writes all messages before the consumer begins, as if the consumer had been away. A channel's
-window has 50 batches of the producer at most, so a larger backlog is one of larger batches. The consumer's first
-batch is bounded by `run.max-batch-bytes`, too.
+window has 50 batches of the producer at most, so a larger backlog is one of larger batches. The consumer's
+first batch is bounded by `run.max-batch-bytes`, too.
 """
 
 from __future__ import annotations
@@ -113,7 +113,11 @@ def write_messages(directory: Path, megabytes: int) -> None:
             pa.binary(PAYLOAD_BYTES), count, [None, pa.py_buffer(rng.bytes(count * PAYLOAD_BYTES))]
         )
         table = pa.table(
-            {"id": np.arange(first, first + count), "key": rng.integers(0, 1_000, count), "payload": payload}
+            {
+                "id": np.arange(first, first + count),
+                "key": rng.integers(0, 1_000, count),
+                "payload": payload.cast(pa.binary()),
+            }
         )
         pq.write_table(table, directory / f"{number:05}.parquet", compression="none")
 
