@@ -116,6 +116,8 @@ def _fits(found: pa.DataType, target: pa.DataType) -> bool:
         return True
     if pa.types.is_dictionary(found):
         return _fits(found.value_type, target)
+    if pa.types.is_fixed_size_binary(found):
+        return _fits(pa.binary(), target)
     families = (
         pa.types.is_integer,
         pa.types.is_floating,

@@ -9,7 +9,7 @@ import pytest
 from file_reading import read
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType, TimestampType
 
 from drivetrain.api import sources
 from drivetrain.errors import InputError
@@ -48,6 +48,15 @@ def test_columns_are_taken_by_name_and_cast_to_the_schema(tmp_path: Path) -> Non
         read(sources.parquet(path), struct)
     struct = StructType([field for field in struct if field.name != "x"])
     assert read(sources.parquet(path), struct) == [{"n": 7, "s": "x", "at": moment}]
+
+
+def test_bytes_of_one_length_are_read_as_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"id": pa.array([b"1234", None], pa.binary(4))}), path)
+    assert read(sources.parquet(path), StructType().add("id", BinaryType())) == [
+        {"id": b"1234"},
+        {"id": None},
+    ]
 
 
 def test_a_value_that_does_not_fit_the_declared_type_is_an_error(tmp_path: Path) -> None:
