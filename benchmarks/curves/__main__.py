@@ -149,11 +149,11 @@ def kept(curve: Curve) -> dict[int, dict[str, float]]:
 
 
 def models(curve: Curve, measured: Mapping[int, Mapping[str, float]]) -> list[tuple[Figure, str]]:
-    """What the model of each figure says, as a sentence."""
+    """What the model of each figure says, as a sentence; two points fit any model."""
     said = []
     for figure in curve.figures:
         points = points_of(figure, measured)
-        if figure.has_model and len(points) > 1:
+        if figure.has_model and len(points) > 2:
             model = fitted(points)
             line = f"{number(model.fixed)} + {number(model.each)} × {curve.quantity}"
             said.append((figure, f"{line} (a point is off by {model.worst:.0%} at most)"))

@@ -126,8 +126,8 @@ CURVE = Curve(
     name="channel_backlog",
     title="A consumer's first batch, by the backlog in its channel",
     quantity="MB of messages",
-    points=(1, 10, 100, 1_000, 5_000),
-    quick_points=(1, 100),
+    points=(10, 100, 1_000, 5_000),
+    quick_points=(10, 100),
     figures=(
         Figure("first_s", "seconds from the start of the consumer to the end of its first batch"),
         Figure("backlog_mib", "backlog on disk, MiB"),
