@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from drivetrain.durable import sync, write_whole, writing
 from drivetrain.errors import InputError
 
 T = TypeVar("T")
+Keep: TypeAlias = "Callable[[Mapping[str, bytes]], None]"
+"""Notes files elsewhere before they are here, by their names in the state directory; it may raise."""
 
 
 class DurableFile:
@@ -70,7 +72,15 @@ class DurableFile:
         `require` is called just before the file changes, and may raise.
         """
         with writing(self._what, self.path, if_full=self._if_full, if_refused=self._if_full):
-            write_whole(self.path, with_checksum(content), require=require)
+            write_whole(self.path, _with_checksum(content), require=require)
+
+    def write_kept(self, content: bytes, keep: Keep | None, folder: str = "") -> None:
+        """Write content as `write` does; `keep` notes the file elsewhere just before it changes.
+
+        `folder` is the one of the state directory in which the file is; "": the directory itself.
+        """
+        noted = {f"{folder}/{self.path.name}".lstrip("/"): _with_checksum(content)}
+        self.write(content, None if keep is None else partial(keep, noted))
 
     def remove(self) -> None:
         """Delete the file, durably, if there is one; raises DiskFullError and OutputError."""
@@ -100,21 +110,16 @@ class DurableRecord(Generic[T]):
         """The value, None when none was written; raises InputError when the file is damaged."""
         return self._file.read_json(self._type)
 
-    def write(self, value: T, keep: Callable[[Mapping[str, bytes]], None] | None = None) -> None:
-        """Write the value; raises DiskFullError and OutputError.
-
-        `keep` notes the file elsewhere, by its name, just before it is replaced, and may raise.
-        """
-        content = msgspec.json.encode(value)
-        noted = {self._file.path.name: with_checksum(content)}
-        self._file.write(content, None if keep is None else partial(keep, noted))
+    def write(self, value: T, keep: Keep | None = None) -> None:
+        """Write the value, noted elsewhere by `keep` before; raises DiskFullError and OutputError."""
+        self._file.write_kept(msgspec.json.encode(value), keep)
 
     def remove(self) -> None:
         """Delete the file, if there is one; raises DiskFullError and OutputError."""
         self._file.remove()
 
 
-def with_checksum(content: bytes) -> bytes:
+def _with_checksum(content: bytes) -> bytes:
     """What a file with this content has on the disk."""
     return content + b" " + _checksum(content) + b"\n"
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 import getpass
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -42,7 +41,7 @@ from drivetrain.durable import write_whole, writing
 from drivetrain.errors import InputError
 from drivetrain.file_lock import FileLock
 from drivetrain.private_files import Writers, make_private_directory
-from drivetrain.runtime.durable_file import DurableFile, with_checksum
+from drivetrain.runtime.durable_file import DurableFile, Keep
 
 FOLDER: Final = "versions"
 _KEPT: Final = 100
@@ -72,8 +71,6 @@ class Ending(msgspec.Struct, frozen=True):
     leaving: Mapping[str, HowItLeaves] = {}
 
 
-Keep: TypeAlias = "Callable[[Mapping[str, bytes]], None]"
-"""Notes files elsewhere before they are here, by their names in the state directory; it may raise."""
 KeptVersion: TypeAlias = int | Literal["in-force"]
 """A version of the graph whose code was kept: its number, or the one in force."""
 
@@ -217,7 +214,7 @@ class GraphVersions:
         self._make()
         if code is not None:
             self._keep_code(number, code)
-        self._decide(self._file(number), msgspec.json.encode(noted))
+        self._file(number).write_kept(msgspec.json.encode(noted), self._keep, FOLDER)
         for old in self.numbers()[:-_KEPT]:
             self._forget(old)
         return noted
@@ -235,7 +232,7 @@ class GraphVersions:
         reason = None if why is None else why[:_LONGEST_REASON]
         now_ms = time.time_ns() // 1_000_000
         ending = Ending(outcome, now_ms, fragment, reason, to_remove, leaving or {})
-        self._decide(self._ending_file(number), msgspec.json.encode(ending))
+        self._ending_file(number).write_kept(msgspec.json.encode(ending), self._keep, FOLDER)
 
     def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
         """Record the stages that the change to a version has reached; raises like `note`."""
@@ -344,11 +341,6 @@ class GraphVersions:
                 continue  # another process has deleted it
 
     # -- parts -----------------------------------------------------------------------------------------
-
-    def _decide(self, file: DurableFile, content: bytes) -> None:
-        """Write a file that puts a version in force, or ends its trial."""
-        noted = {f"{FOLDER}/{file.path.name}": with_checksum(content)}
-        file.write(content, None if self._keep is None else partial(self._keep, noted))
 
     def _make(self) -> None:
         with writing("the versions of an application", self._directory):

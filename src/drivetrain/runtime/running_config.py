@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -30,8 +29,7 @@ from drivetrain.config import Config
 from drivetrain.config.key import Key
 from drivetrain.core.job.changeable_keys import CHANGEABLE, checked, require_changeable
 from drivetrain.errors import ConfigError, InputError
-from drivetrain.runtime.durable_file import DurableFile, with_checksum
-from drivetrain.runtime.graph_versions import Keep
+from drivetrain.runtime.durable_file import DurableFile, Keep
 
 NAME: Final = "changed-configuration.json"
 
@@ -92,9 +90,7 @@ class RunningConfig:
             checked(after, self._config)
             found = tuple(self._differences(before, after))
             if after != before:
-                content = msgspec.json.encode(after)
-                keep = None if self._keep is None else partial(self._keep, {NAME: with_checksum(content)})
-                _file(self._home).write(content, keep)
+                _file(self._home).write_kept(msgspec.json.encode(after), self._keep)
             self._look()
         return found
 

@@ -27,8 +27,8 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.durable_file import Keep
 from drivetrain.runtime.former_messages import FormerMessages, channel_aside
-from drivetrain.runtime.graph_versions import Keep
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory

@@ -33,7 +33,7 @@ from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.runtime.wanted_scaling import FILE, WantedScaling, WantedScalingFile
 
 if TYPE_CHECKING:
-    from drivetrain.runtime.graph_versions import Keep
+    from drivetrain.runtime.durable_file import Keep
     from drivetrain.runtime.preparation import Preparer
     from drivetrain.runtime.run_directory import RunDirectory
 

@@ -48,10 +48,11 @@ from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.durable_file import Keep
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.former_messages import FormerMessages, delete_former
 from drivetrain.runtime.fragment_roles import interrupted, note_done, roles_in, vertices_of_roles
-from drivetrain.runtime.graph_versions import GraphVersions, HowItLeaves, Keep
+from drivetrain.runtime.graph_versions import GraphVersions, HowItLeaves
 from drivetrain.runtime.handover_pause import HandoverPause, HandoverPauseFile
 from drivetrain.runtime.leftovers import delete_ended
 from drivetrain.runtime.preparation import Preparer
