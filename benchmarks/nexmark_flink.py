@@ -12,8 +12,6 @@ Called by `nexmark`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,13 +19,12 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks import peers
+from benchmarks import peer_process, peers
 
 IMPOSSIBLE = {"q6": "an aggregate over the last ten rows takes no rows that change"}
 """Why Flink SQL has no result."""
 
 PACKAGES = (f"org.apache.flink:flink-sql-parquet:{peers.FLINK_VERSION}",)
-TIMEOUT_S = 800
 IN_MS = "in-milliseconds"
 """A file in the work directory says that the sessions of q11 were made of times in ms."""
 
@@ -167,23 +164,13 @@ def run(query: str, warm: Path, measured: Path, work: Path) -> dict[str, float]:
     given = {
         "statement": statement,
         "changes": query in CHANGED,
-        "cores": len(os.sched_getaffinity(0)),
         "jars": [f"file://{jar}" for jar in jars],
         "warm": str(warm),
         "measured": str(measured),
         "work": str(work),
     }
-    script = Path(__file__).with_name("nexmark_flink_job.py")
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
-    done = subprocess.run(
-        [str(peers.flink_python()), str(script), json.dumps(given)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=TIMEOUT_S,
-        env=environment,
-    )
-    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    script = Path(__file__).parent / "peers_python" / "nexmark_flink_job.py"
+    figures = peer_process.run([str(peers.flink_python()), str(script)], given)
     (work / "out" / query).mkdir(parents=True)
     (work / IN_MS).touch()
     _result(query, work / "flink-out").write_parquet(work / "out" / query / "part-0.parquet")

@@ -8,12 +8,11 @@ a channel is on the machine's disk all the same, and its part of a checkpoint is
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
-from benchmarks import hop, peers
-from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
-from benchmarks.remote_store import COLUMNS, LOCAL, remote_config, with_requests
-from drivetrain.config import Config
+from benchmarks import hop
+from benchmarks.measure import Job, Scale, main
+from benchmarks.remote_store import COLUMNS, RemoteJob
 
 
 def two_files(scale: Scale) -> str:
@@ -21,32 +20,17 @@ def two_files(scale: Scale) -> str:
     return f"{2 * max(file.stat().st_size for file in files)} B"
 
 
-def run_drivetrain(scale: Scale, work: Path) -> dict[str, float]:
-    with remote_config(work, "hop", run__max_batch_bytes=two_files(scale)) as (config, requests):
-        return with_requests(_run(scale, work, config), requests)
-
-
-def run_local(scale: Scale, work: Path) -> dict[str, float]:
-    sets = {"state.dir": str(work / "state"), "run.max-batch-bytes": two_files(scale)}
-    return _run(scale, work, Config.load(None, {}, sets))
-
-
-def _run(scale: Scale, work: Path, config: Config) -> dict[str, float]:
-    from drivetrain import run
-
-    _, start_s = peers.start_drivetrain(work)
-    source = hop.directory(scale)
-    run(hop.application(source / "warm", work / "warm-out", cut=True), peers.config(work / "warm"))
-    with Timed() as timed:
-        result = run(hop.application(source / "messages", work / "out", cut=True), config)
-    return timed.figures(start_s=start_s, batches=result.batches)
-
-
 JOB = Job(
     name="remote_hop",
     title="A channel hop with the state in an object store, in batches of half a million messages",
     unit="messages/s",
-    contenders=(Contender(OURS, run_drivetrain), Contender(LOCAL, run_local)),
+    contenders=RemoteJob(
+        "hop",
+        warm=lambda scale: hop.directory(scale) / "warm",
+        input=lambda scale: hop.directory(scale) / "messages",
+        batch=two_files,
+        application=partial(hop.application, cut=True),
+    ).contenders(),
     prepare=hop.directory,
     units=hop.messages,
     check=hop.check,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks import peers
-from benchmarks.measure import OURS
+from benchmarks.measure import OURS, Contender, Scale, Timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,3 +122,63 @@ def spark_requests(session: SparkSession) -> Counter[str]:
     path = session._jvm.org.apache.hadoop.fs.Path("s3a://states/any")  # type: ignore[union-attr]
     counters = path.getFileSystem(session._jsc.hadoopConfiguration()).getIOStatistics().counters()
     return Counter({name: counters.getOrDefault(name, 0) for name in (*READS, *WRITES)})
+
+
+@dataclass(frozen=True)
+class RemoteJob:
+    """A job in batches of a known size, with the state in the store or on the disk.
+
+    `warm(scale)` and `input(scale)` are what is read; `application(input, out)` is ours. `batch(scale)` is
+    the limit of a batch. `pyspark(session, input, out, checkpoint)` does the same, and returns how many
+    batches it took; None: PySpark does not take part.
+    """
+
+    name: str
+    warm: Callable[[Scale], Path]
+    input: Callable[[Scale], Path]
+    batch: Callable[[Scale], str]
+    application: Callable[[Path, Path], Any]
+    pyspark: Callable[[SparkSession, Path, Path, str], int] | None = None
+
+    def contenders(self) -> tuple[Contender, ...]:
+        """Ours with the state in the store, and on the disk; PySpark with its checkpoint there, if it can."""
+        ours = (Contender(OURS, self._in_store), Contender(LOCAL, self._on_disk))
+        if self.pyspark is None:
+            return ours
+        return (*ours, Contender(IN_STORE, self._spark_in_store), Contender(ON_DISK, self._spark_on_disk))
+
+    def _in_store(self, scale: Scale, work: Path) -> dict[str, float]:
+        with remote_config(work, self.name, run__max_batch_bytes=self.batch(scale)) as (config, requests):
+            return with_requests(self._ours(scale, work, config), requests)
+
+    def _on_disk(self, scale: Scale, work: Path) -> dict[str, float]:
+        from drivetrain.config import Config
+
+        sets = {"state.dir": str(work / "state"), "run.max-batch-bytes": self.batch(scale)}
+        return self._ours(scale, work, Config.load(None, {}, sets))
+
+    def _ours(self, scale: Scale, work: Path, config: Config) -> dict[str, float]:
+        from drivetrain import run
+
+        _, start_s = peers.start_drivetrain(work)
+        run(self.application(self.warm(scale), work / "warm-out"), peers.config(work / "warm"))
+        with Timed() as timed:
+            result = run(self.application(self.input(scale), work / "out"), config)
+        return timed.figures(start_s=start_s, batches=result.batches)
+
+    def _spark_in_store(self, scale: Scale, work: Path) -> dict[str, float]:
+        with store_of(work) as store:
+            return self._spark(scale, work, f"s3a://states/{self.name}", spark_settings(store))
+
+    def _spark_on_disk(self, scale: Scale, work: Path) -> dict[str, float]:
+        return self._spark(scale, work, str(work / "checkpoint"), {})
+
+    def _spark(self, scale: Scale, work: Path, checkpoint: str, conf: dict[str, str]) -> dict[str, float]:
+        assert self.pyspark is not None, "only jobs that PySpark can do have it as a contender"
+        spark, start_s = peers.start_pyspark(peers.TUNED, **conf)
+        self.pyspark(spark, self.warm(scale), work / "warm-out", str(work / "warm-checkpoint"))
+        before = spark_requests(spark) if conf else None
+        with Timed() as timed:
+            batches = self.pyspark(spark, self.input(scale), work / "out", checkpoint)
+        figures = timed.figures(start_s=start_s, batches=batches)
+        return figures if before is None else with_requests(figures, spark_requests(spark) - before)

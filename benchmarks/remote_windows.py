@@ -10,25 +10,17 @@ So its rows have to be among the expected ones, and may be fewer by those of the
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from benchmarks import data, peers, windows
-from benchmarks.measure import OURS, Contender, Job, Scale, Timed, WrongResultError, main
-from benchmarks.remote_store import (
-    COLUMNS,
-    IN_STORE,
-    LOCAL,
-    ON_DISK,
-    remote_config,
-    spark_requests,
-    spark_settings,
-    store_of,
-    with_requests,
-)
+from benchmarks import data, windows
+from benchmarks.measure import Job, Scale, WrongResultError, main
+from benchmarks.remote_store import COLUMNS, RemoteJob
 from benchmarks.results import read_output
-from drivetrain.config import Config
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OPEN_AT_THE_END_MS = 540_000
 """How much event time may be in windows that PySpark keeps back: a clock moves once in a batch of 100 s."""
@@ -51,57 +43,21 @@ def one_file(scale: Scale) -> str:
     return f"{max(file.stat().st_size for file in files)} B"
 
 
-def run_drivetrain(scale: Scale, work: Path) -> dict[str, float]:
-    with remote_config(work, "windows", run__max_batch_bytes=one_file(scale)) as (config, requests):
-        return with_requests(_run(scale, work, config), requests)
-
-
-def run_local(scale: Scale, work: Path) -> dict[str, float]:
-    sets = {"state.dir": str(work / "state"), "run.max-batch-bytes": one_file(scale)}
-    return _run(scale, work, Config.load(None, {}, sets))
-
-
-def _run(scale: Scale, work: Path, config: Config) -> dict[str, float]:
-    from drivetrain import run
-
-    _, start_s = peers.start_drivetrain(work)
-    warm = data.events(windows.WARM_EVENTS) / "lines"
-    run(application(warm, work / "warm-out"), peers.config(work / "warm"))
-    with Timed() as timed:
-        result = run(application(windows.directory(scale) / "lines", work / "out"), config)
-    return timed.figures(start_s=start_s, batches=result.batches)
-
-
-def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
-    with store_of(work) as store:
-        return _pyspark(scale, work, "s3a://states/windows", spark_settings(store))
-
-
-def _pyspark(scale: Scale, work: Path, checkpoint: str, conf: dict[str, str]) -> dict[str, float]:
+def count(spark: SparkSession, lines: Path, out: Path, checkpoint: str) -> int:
+    """The job in PySpark, as far as it appends; how many batches it took."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-    spark, start_s = peers.start_pyspark(peers.TUNED, **conf)
-
-    def count(lines: Path, out: Path, place: str) -> int:
-        reader = spark.readStream.schema(data.EVENT_SCHEMA).option("maxFilesPerTrigger", 1)
-        events = reader.json(str(lines)).withWatermark("ts", "5 seconds")
-        counts = events.groupBy(F.window("ts", "10 seconds"), "key").agg(F.count("*").alias("n"))
-        minute = F.window(F.window_time("window"), "1 minute")
-        largest = counts.groupBy(minute, "key").agg(F.max("n").alias("most"))
-        rows = largest.select(F.col("window.start").alias("window_start"), "key", "most")
-        writer = rows.writeStream.outputMode("append").option("checkpointLocation", place)
-        query = writer.trigger(availableNow=True).format("parquet").start(str(out))
-        query.awaitTermination()
-        return len(query.recentProgress)
-
-    warm = data.events(windows.WARM_EVENTS) / "lines"
-    count(warm, work / "warm-out", str(work / "warm-checkpoint"))
-    before = spark_requests(spark) if conf else None
-    with Timed() as timed:
-        batches = count(windows.directory(scale) / "lines", work / "out", checkpoint)
-    (work / "appended").touch()
-    figures = timed.figures(start_s=start_s, batches=batches)
-    return figures if before is None else with_requests(figures, spark_requests(spark) - before)
+    reader = spark.readStream.schema(data.EVENT_SCHEMA).option("maxFilesPerTrigger", 1)
+    events = reader.json(str(lines)).withWatermark("ts", "5 seconds")
+    counts = events.groupBy(F.window("ts", "10 seconds"), "key").agg(F.count("*").alias("n"))
+    minute = F.window(F.window_time("window"), "1 minute")
+    largest = counts.groupBy(minute, "key").agg(F.max("n").alias("most"))
+    rows = largest.select(F.col("window.start").alias("window_start"), "key", "most")
+    writer = rows.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).format("parquet").start(str(out))
+    query.awaitTermination()
+    out.with_name("appended").touch()
+    return len(query.recentProgress)
 
 
 def check(scale: Scale, work: Path) -> None:
@@ -128,12 +84,14 @@ JOB = Job(
     name="remote_windows",
     title="A state in an object store: two windows in a row over five million JSON events",
     unit="events/s",
-    contenders=(
-        Contender(OURS, run_drivetrain),
-        Contender(LOCAL, run_local),
-        Contender(IN_STORE, run_pyspark),
-        Contender(ON_DISK, lambda scale, work: _pyspark(scale, work, str(work / "checkpoint"), {})),
-    ),
+    contenders=RemoteJob(
+        "windows",
+        warm=lambda _scale: data.events(windows.WARM_EVENTS) / "lines",
+        input=lambda scale: windows.directory(scale) / "lines",
+        batch=one_file,
+        application=application,
+        pyspark=count,
+    ).contenders(),
     prepare=lambda scale: (data.events(windows.WARM_EVENTS), windows.directory(scale)),
     units=windows.JOB.units,
     check=check,

@@ -9,11 +9,8 @@ longer than the events last, and windows fire at the end, as PySpark's do in its
     .venv-flink/bin/python benchmarks/peers_python/flink_sql_job.py '{"job": "wordcount", …}'
 """
 
-import os
-
+from flink_tables import environment
 from meter import given, measured
-
-HEAP = "-Xmx2g -XX:+UseParallelGC"
 
 SOURCES = {
     "wordcount": """
@@ -55,23 +52,6 @@ VIEWS = {
 }
 
 
-def environment(cores):
-    from pyflink.table import EnvironmentSettings, TableEnvironment
-
-    tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
-    chosen = tables.get_config()
-    for key, value in {
-        "parallelism.default": str(cores),
-        "pipeline.object-reuse": "true",
-        "table.local-time-zone": "UTC",
-        "table.optimizer.agg-phase-strategy": "TWO_PHASE",
-        "execution.checkpointing.interval": "10 s",
-        "taskmanager.memory.network.fraction": "0.2",
-    }.items():
-        chosen.set(key, value)
-    return tables
-
-
 def run(tables, job, name, lines, out, work):
     source, sink = f"{name}_lines", f"{name}_out"
     tables.get_config().set("execution.checkpointing.dir", f"file://{work}/flink-checkpoints-{name}")
@@ -85,8 +65,6 @@ def run(tables, job, name, lines, out, work):
 
 def main():
     job = given()
-    os.environ["FLINK_ENV_JAVA_OPTS"] = HEAP
-    os.environ["JVM_ARGS"] = HEAP
     tables = environment(job["cores"])
     work = job["work"]
     run(tables, job["job"], "warm", job["warm_lines"], f"{work}/flink-warm", work)
