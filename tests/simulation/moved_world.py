@@ -35,8 +35,8 @@ from drivetrain.private_files import Writers
 from drivetrain.runtime.checkpoints import copied_checkpoints
 from drivetrain.runtime.checkpoints.change_files import lay_out
 from drivetrain.runtime.checkpoints.checkpoint_copy import CheckpointCopy, TakenOverError, decoded
-from drivetrain.runtime.durable_file import DurableFile
-from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.runtime.durable_file import DurableFile, Keep
+from drivetrain.runtime.graph_versions import FOLDER, GraphVersions
 from drivetrain.runtime.preparation import Preparation, Preparer
 from drivetrain.runtime.wanted_scaling import WantedScalingFile
 from drivetrain.simulator import Node, Simulation
@@ -181,14 +181,14 @@ class MovedWorld(AttemptWorld):
         pack, start = newest.places[file.sha256]
         return self.store.objects[pack][start : start + file.size]
 
-    def decided_here(self, stored: GraphVersions, name: str) -> None:
+    def decided_here(self, file: Path) -> None:
         """A file decides about a version from now on: if it is not cut off, the store has it."""
         life = CURRENT_LIFE.get()
         if life is None or self.epoch_of(life) != self.claimed_epoch():
             return
-        here, code = (stored._directory / name).read_bytes(), f"versions/{name.split('.')[0]}.graph"
-        if self.noted(f"versions/{name}") != here or self.noted(code) is None:
-            self.records.violations.append(f"{name} is decided, and the store does not have it")
+        code = f"{FOLDER}/{file.name.split('.')[0]}.graph"
+        if self.noted(f"{FOLDER}/{file.name}") != file.read_bytes() or self.noted(code) is None:
+            self.records.violations.append(f"{file.name} is decided, and the store does not have it")
 
     def laid_out(self, state: Path, files: Mapping[str, bytes]) -> None:
         """Another worker continues with what the store has: with all that was decided."""
@@ -364,17 +364,17 @@ def moved_world(simulation: Simulation, deaths: Sequence[CrashPoint] | None = No
 
 def watch_decisions(patched: pytest.MonkeyPatch, world: MovedWorld) -> None:
     """Let the world see what is decided about versions, and what another worker finds of it."""
-    decide = GraphVersions._decide
+    write_kept = DurableFile.write_kept
 
-    def decided(stored: GraphVersions, file: DurableFile, content: bytes) -> None:
-        decide(stored, file, content)
-        if stored._keep is not None:
-            world.decided_here(stored, file.path.name)
+    def decided(file: DurableFile, content: bytes, keep: Keep | None, folder: str = "") -> None:
+        write_kept(file, content, keep, folder)
+        if keep is not None and folder == FOLDER:
+            world.decided_here(file.path)
 
     def laid_out(state: Path, files: Mapping[str, bytes], writers: Writers) -> None:
         lay_out(state, files, writers)
         world.laid_out(state, files)
 
-    patched.setattr(GraphVersions, "_decide", decided)
+    patched.setattr(DurableFile, "write_kept", decided)
     for module in (copying, from_savepoint):
         patched.setattr(module, "lay_out", laid_out)
