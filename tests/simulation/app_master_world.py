@@ -341,7 +341,9 @@ class SimulatedMaster(Actor):
                 if world.registry is None or not world.registry.state.is_over:
                     world.registry, world.restarts = message, message.restarts
                     if message.prepared:
-                        world.spec = msgspec.structs.replace(world.spec, fresh=False, replay_from_ms=None)
+                        world.spec = msgspec.structs.replace(
+                            world.spec, fresh=False, replay_from_ms=None, savepoint=None
+                        )
                 self.context.reply(ReportAccepted())
             case RequestSlots():
                 self._allocate(message)

@@ -90,7 +90,8 @@ class AttemptChecks:
         at = parts.index("fragments")
         if parts[at + 2 : at + 3] != ("checkpoint",):
             return
-        own, state = Path(*parts[: at + 2]), Path(*parts[:at])
+        own, home = Path(*parts[: at + 2]), Path(*parts[:at])
+        state = home.parent.parent if home.parent.name == "lives" else home
         if not self.holds(life, own / "lock") and not self.holds(life, state / "lock"):
             self.wrong(f"{life} changes {'/'.join(parts[at:])} without the lock")
 

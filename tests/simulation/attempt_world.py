@@ -7,6 +7,7 @@ is an exception that nothing catches for good; from then on the process can chan
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import socket
 import tempfile
@@ -143,6 +144,7 @@ class AttemptWorld(World):
         """Life, round, and the checkpoint that is decided."""
         self.is_preparing = False
         """Whether fragments must answer the coordinator of checkpoints."""
+        self.submission = "a submission"
         self.broken: Exception | None = None
         """Errors of steps that must not raise any."""
 
@@ -213,7 +215,7 @@ class AttemptWorld(World):
 
     def placed(self, setup: Setup) -> Setup:
         """The parameters of an application master, where it was placed."""
-        return setup
+        return dataclasses.replace(setup, submission=self.submission)
 
     def config_of(self, _launch: Launch) -> Config:
         """The configuration of an executor."""

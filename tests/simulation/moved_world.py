@@ -104,7 +104,7 @@ class MovedWorld(AttemptWorld):
         self.moves += bool(self.homes) and self.homes[max(self.homes)] is not home
         self.homes[setup.epoch] = home
         return dataclasses.replace(
-            setup, config=self._config_on(home), together_on=home.name, submission="one of this cluster"
+            setup, config=self._config_on(home), together_on=home.name, submission=self.submission
         )
 
     def _chosen(self) -> Node:

@@ -11,6 +11,10 @@ so one that freezes between holds up its successor, which cannot prepare before 
 ends. An executor of the predecessor that is late does not prepare the application once more
 (`require_newest`).
 
+A state that begins with a savepoint is noted with the submission that asked for it, as part of that state. The
+request is there until the masters' registry records that it took effect, and nothing runs before that. So a
+process that gets the request, and finds the state that its own submission has begun, begins once more.
+
 Invariants:
 
 1. After `begin` no process is in `while_prepared_by`, or enters it, before `note`; then only that preparer.
@@ -49,10 +53,14 @@ NO_EXECUTORS: Final = Preparer("", 0, "")
 
 
 class Preparation:
-    """The note in the state directory `directory` of one application."""
+    """The note in the state directory `directory` of one application.
 
-    def __init__(self, directory: Path) -> None:
+    `submission` is the one that this process runs the application for; "" in a run without a cluster.
+    """
+
+    def __init__(self, directory: Path, submission: str = "") -> None:
         self._directory: Final = directory
+        self._submission: Final = submission
         self._notes: Final = durable_notes(
             directory / "prepared.json",
             "what executors have prepared",
@@ -70,6 +78,16 @@ class Preparation:
         """The last preparer, also while the application is prepared again."""
         noted = self._read()
         return Preparer(*noted["by"]) if "by" in noted else None
+
+    @property
+    def has_begun_state(self) -> bool:
+        """Whether the state here began with a savepoint for this process's submission."""
+        return self._submission != "" and self._read().get("begun_for") == self._submission
+
+    def note_beginning(self) -> None:
+        """Note who begins a state with a savepoint, while `CLEARING` is there: it counts once that is gone."""
+        if self._submission:
+            write_notes(self._notes, {"begun_for": self._submission})
 
     def require_newest(self, preparer: Preparer) -> None:
         """Raise UnavailableError if a later epoch of the same application has prepared it, or began to."""
@@ -97,8 +115,9 @@ class Preparation:
 
     def note(self, preparer: Preparer, schemas: Mapping[str, Any]) -> None:
         """Record the preparer and the schemas; waits for a decision that an earlier one is making."""
+        begun = {key: value for key, value in self._read().items() if key == "begun_for"}
         with self._locked():
-            write_notes(self._notes, {"by": preparer, "schemas": dict(schemas)})
+            write_notes(self._notes, {**begun, "by": preparer, "schemas": dict(schemas)})
 
     @contextmanager
     def while_prepared_by(self, preparer: Preparer) -> Iterator[None]:

@@ -78,6 +78,7 @@ class RunDirectory:
         application: str,
         settings: Mapping[str, Any],
         writers: Writers = Writers.OWNER,
+        submission: str = "",
     ) -> None:
         encoded = json.dumps({k: str(v) for k, v in settings.items()}, sort_keys=True)
         self.app_id = f"{application}-{hashlib.sha256(encoded.encode()).hexdigest()[:8]}"
@@ -89,7 +90,7 @@ class RunDirectory:
         self._lock = FileLock(self.path / OWN_LOCK)
         self.ownership = Ownership(self.app_id, self._lock)
         self._notes = notes_in(self.path)
-        self.preparation = Preparation(self.path)
+        self.preparation = Preparation(self.path, submission)
         """The record of what executors have prepared, and for which application master."""
         self._is_forgotten = False
         self._aside: Life | None = None

@@ -92,11 +92,11 @@ def test_a_start_from_a_savepoint_is_copied_before_it_counts_and_begun_again_unt
     assert copy is not None
     assert copy.manifest is not None
     assert copy.manifest.record.txid == 7
-    for disk in ("two", "three"):  # the registry has not heard of it, so nothing has run
+    for disk in ("three", "four"):  # the registry has not heard of it, so nothing has run
         again = Submission(store, tmp_path / disk, "mine", 3)
         assert again.begin("s3://saved/x") is False
         assert not again.rundir.started, "it begins with the savepoint again"
-    assert Submission(store, tmp_path / "four", "mine", 3).begin(None) is False
+    assert Submission(store, tmp_path / "five", "mine", 3).begin(None) is False
 
 
 def test_a_savepoint_is_refused_if_another_submission_has_a_state_in_the_store(

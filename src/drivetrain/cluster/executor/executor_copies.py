@@ -78,8 +78,6 @@ class ExecutorCopies:
         while True:
             self.copies = copies = CopiedCheckpoints.of(rundir, self._config, self._by)
             assert copies is not None
-            if savepoint is not None and rundir.started and copies.is_own():
-                rundir.clear()  # nothing has run: the request would no longer be there
             try:
                 return settle_with_store(rundir, copies, fresh=fresh, savepoint=savepoint)
             except StillRunningError:

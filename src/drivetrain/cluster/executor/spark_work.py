@@ -143,6 +143,8 @@ class SparkWork:
             _, plan, rundir = self._load()
             first = rundir.acquire_or_share(self._preparer, PREDECESSOR_S, fresh=fresh)
             try:
+                if first and savepoint is not None and rundir.preparation.has_begun_state:
+                    rundir.clear()  # nothing has run: the request would no longer be there
                 is_over = first and self.copies.begin(
                     rundir, PREDECESSOR_S, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
                 )
@@ -361,7 +363,7 @@ class SparkWork:
             self._application, self._plan = application, plan
         naming = self._application.name, self._application.naming_settings
         writers = Writers(self.config[run_keys.WRITERS])
-        rundir = RunDirectory(state_home(self.config), *naming, writers)
+        rundir = RunDirectory(state_home(self.config), *naming, writers, self._launch.submission)
         return self._application, self._plan, rundir
 
     def _joined(self) -> RunDirectory:

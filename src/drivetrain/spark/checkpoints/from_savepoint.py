@@ -225,6 +225,8 @@ class OpenedSavepoint:
                 record=record,
             )
         )
+        if self._copied_by is None:
+            rundir.preparation.note_beginning()
         for path, _, _ in os.walk(rundir.path):
             sync(path)
 
