@@ -178,6 +178,19 @@ def test_an_application_that_has_finished_is_known_as_finished_until_it_begins_a
         assert newest.manifest is not None
 
 
+def test_a_checkpoint_that_was_under_way_at_the_end_does_not_make_the_application_unfinished(
+    store: ModelStore, tmp_path: Path
+) -> None:
+    machine = Machine(store, tmp_path / "a").start()
+    machine.checkpoint({"x": "1"})
+    machine.copies.finish()
+    machine.checkpoint({"x": "2"})
+    newest = machine.copies.newest()
+    assert newest is not None
+    assert newest.is_finished
+    assert content_of(machine.copies, tmp_path / "look") == {"x": "2"}
+
+
 def test_a_process_that_was_taken_for_lost_makes_no_checkpoint_any_more(
     store: ModelStore, tmp_path: Path
 ) -> None:

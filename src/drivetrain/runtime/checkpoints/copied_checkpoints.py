@@ -343,6 +343,7 @@ class CopiedCheckpoints(PackedCheckpoints):
             packs={pack: sizes[pack] for pack, _ in places.values() if pack},
             changes=dict(changed),
             changed_by=self._by.submission,
+            is_finished=last.is_finished,  # a checkpoint that was under way at the end takes nothing back
         )
         self._create(made)
         self._forget_older(made.packs.keys() | last.packs.keys())
