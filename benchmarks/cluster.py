@@ -155,7 +155,7 @@ def note_leader(cluster: WholeCluster, out: Path, note: Callable[[str, float], N
         "longest pause of processing without any death",
         max(gaps([t for t in times if t < began_wall_s][-20:])),
     )
-    cluster.start(leader)
+    cluster.restart(leader)
 
 
 def after_death(cluster: WholeCluster, kind: str, out: Path) -> float:

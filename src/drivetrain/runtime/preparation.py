@@ -11,9 +11,9 @@ so one that freezes between holds up its successor, which cannot prepare before 
 ends. An executor of the predecessor that is late does not prepare the application once more
 (`require_newest`).
 
-A state that begins with a savepoint is noted with the submission that asked for it, as part of that state. The
-request is there until the masters' registry records that it took effect, and nothing runs before that. So a
-process that gets the request, and finds the state that its own submission has begun, begins once more.
+A state that begins with a savepoint is noted with the submission that asked for it, as part of that state.
+The request is there until the masters' registry records that it took effect, and nothing runs before that. So
+a process that gets the request, and finds the state that its own submission has begun, begins once more.
 
 Invariants:
 
@@ -85,7 +85,7 @@ class Preparation:
         return self._submission != "" and self._read().get("begun_for") == self._submission
 
     def note_beginning(self) -> None:
-        """Note who begins a state with a savepoint, while `CLEARING` is there: it counts once that is gone."""
+        """Note who begins a state with a savepoint, while `CLEARING` exists: it counts once that is gone."""
         if self._submission:
             write_notes(self._notes, {"begun_for": self._submission})
 
