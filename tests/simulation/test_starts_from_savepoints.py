@@ -52,9 +52,7 @@ async def saved_from_a_run(world: AttemptWorld) -> Path | None:
 
     await world.start()
     for _ in range(100):
-        await world.simulation.wait_until(
-            lambda: is_quiet() or world.is_over(), "a checkpoint", poll_s=0.01
-        )
+        await world.simulation.wait_until(lambda: is_quiet() or world.is_over(), "a checkpoint", poll_s=0.01)
         if world.is_over():
             return None
         world.kill_app_master()
