@@ -1,18 +1,21 @@
 """The chart: its values fit their schema, and all that it names exists in the product.
 
-What no test here can show: that Kubernetes accepts what is rendered. With `helm` on the PATH it is rendered
-and parsed.
+What no test here can show: that the objects work in a cluster. With `helm` on the PATH they are rendered,
+and, with `kubernetes-validate` installed, compared with the schemas of Kubernetes' API.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib
 import json
 import re
 import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -21,11 +24,14 @@ import yaml
 from deploy_files import CHART, COMMANDS, TEMPLATES, VARIABLES, values
 
 from drivetrain import __version__
+from drivetrain.config import Config
 from drivetrain.config.catalog import ALL_KEYS
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.routes.table import ROUTES
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 TEXT = {path.name: path.read_text() for path in TEMPLATES}
+KUBERNETES = "1.30"
 ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 
 
@@ -127,7 +133,17 @@ def test_the_pod_waits_longer_than_the_worker_drains() -> None:
     assert int(found[1]) >= 15
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed: the chart is not rendered")
+NEEDS_HELM = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+STORE = """
+[s3]
+region = "eu-central-1"
+access-key = "${STORE_ID}"
+secret-key = "${STORE_KEY}"
+"""
+"""More configuration, of a state in a store."""
+
+
+@NEEDS_HELM
 @pytest.mark.parametrize(
     "sets",
     [
@@ -135,21 +151,71 @@ def test_the_pod_waits_longer_than_the_worker_drains() -> None:
         ("console.ingress.enabled=true", "console.ingress.host=x.org"),
         ("console.enabled=false",),
         ("state.place=s3://states/x",),
+        (
+            "state.place=s3://states/x",
+            f"configuration={STORE}",
+            "workers.envFrom[0].secretRef.name=keys",
+            "workers.serviceAccountName=dt",
+        ),
     ],
 )
 def test_helm_renders_objects(sets: tuple[str, ...]) -> None:
-    given = [argument for each in sets for argument in ("--set", each)]
+    rendered = rendered_with(sets)
+    kinds = {each["kind"] for each in rendered}
+    assert {"ConfigMap", "Secret", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy"} <= kinds
+    assert ("Ingress" in kinds) == bool(sets and "ingress" in sets[0])
+    for each in rendered:
+        validated(each)
+        _require_volumes(each)
+    claims = {each["metadata"]["name"] for each in rendered if each["kind"] == "PersistentVolumeClaim"}
+    assert ("dt-drivetrain-state" in claims) == (not any(each.startswith("state.place") for each in sets))
+
+
+@NEEDS_HELM
+def test_processes_find_the_state_where_the_chart_says(tmp_path: Path) -> None:
+    for sets, place in (
+        ((), "/shared/state"),
+        (("state.place=s3://states/x", f"configuration={STORE}"), "s3://states/x"),
+    ):
+        rendered = rendered_with(sets)
+        file = tmp_path / "drivetrain.toml"
+        file.write_text(next(each for each in rendered if each["kind"] == "ConfigMap")["data"][file.name])
+        config = Config.load(file)
+        assert config[run_keys.STATE_DIR] == place
+        pods = json.dumps([each["spec"] for each in rendered if each["kind"] == "StatefulSet"])
+        assert ("/shared" in pods) == place.startswith("/shared"), "only without a store is there a volume"
+
+
+def rendered_with(sets: tuple[str, ...]) -> list[Any]:
+    """The objects that helm makes of the chart with these values."""
+    given = [argument for each in sets for argument in ("--set", each.replace(",", "\\,"))]
     subprocess.run(["helm", "lint", "--strict", str(CHART), *given], check=True, capture_output=True)
     rendered = subprocess.run(
-        ["helm", "template", "dt", str(CHART), "--kube-version", "1.30.0", *given],
+        ["helm", "template", "dt", str(CHART), "--kube-version", f"{KUBERNETES}.0", *given],
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    kinds = {document["kind"] for document in yaml.safe_load_all(rendered) if document}
-    assert {"ConfigMap", "Secret", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy"} <= kinds
-    assert ("Ingress" in kinds) == bool(sets and "ingress" in sets[0])
-    assert ("/shared" in rendered) != ("s3://states/x" in rendered)
+    return [document for document in yaml.safe_load_all(rendered) if document]
+
+
+def validated(rendered: Any) -> None:
+    """Raise unless the API of Kubernetes has such an object, if its schemas are installed (100 MB)."""
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("kubernetes_validate").validate(rendered, KUBERNETES, strict=True)
+
+
+def _require_volumes(rendered: Any) -> None:
+    """Every volume that a container mounts is there, and every port that a probe asks has its name."""
+    spec = rendered.get("spec", {}).get("template", {}).get("spec", {})
+    claims = [claim["metadata"]["name"] for claim in rendered.get("spec", {}).get("volumeClaimTemplates", [])]
+    known = {volume["name"] for volume in spec.get("volumes", [])} | set(claims)
+    for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
+        assert {mount["name"] for mount in container["volumeMounts"]} <= known
+        ports = {port["name"] for port in container.get("ports", [])}
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            if probe in container:
+                assert container[probe]["httpGet"]["port"] in ports
 
 
 def _undescribed(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:
