@@ -7,8 +7,9 @@ batch numbers that this one would use.
 Design: `OpenedSavepoint` verifies all of the savepoint before anything is written. `bring_into` lays it out
 as if the application had run here: snapshots, from which the fragments' directories are made as in a restore
 (`restoring`), the last entry that each channel's reader has taken, the stores of sources, the notes of sinks,
-and a committed transaction. It belongs to a new life (`core.replay.replay`), so outputs never mistake a batch
-for one that the saved application has published since.
+and a committed transaction. Only the notes of which versions of the graph its batches ran with are left out:
+versions have other numbers here. It belongs to a new life (`core.replay.replay`), so outputs never mistake a
+batch for one that the saved application has published since.
 
 What if we die here: the directory stays marked as being cleared until the life has begun; the next start
 clears it.
@@ -39,6 +40,7 @@ from drivetrain.core.replay.replay import Life
 from drivetrain.durable import sync, writing
 from drivetrain.errors import UserError
 from drivetrain.private_files import Writers, require_trusted_tree
+from drivetrain.runtime import batch_versions
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.change_files import lay_out
 from drivetrain.runtime.checkpoints.checkpoint_parts import FRAGMENTS, TABLES
@@ -193,6 +195,8 @@ class OpenedSavepoint:
         saved, files = self.manifest, CheckpointFiles(rundir.home)
         snapshots = Snapshots(files.snapshots)
         for name, file in saved.files.items():
+            if self._copied_by is None and _is_of_versions(name):
+                continue  # the new life has numbers of its own, and has begun no batch
             if copied(self.place / name, self._target(name, rundir, snapshots)) != file:
                 raise SavepointError(
                     "the savepoint changed while it was being read",
@@ -236,6 +240,12 @@ class OpenedSavepoint:
             fragment, _, file = rest.partition("/")
             return snapshots.place(fragment, self.manifest.record.round) / file
         return (rundir.home if top == TABLES else rundir.path) / name
+
+
+def _is_of_versions(name: str) -> bool:
+    """Whether a file of a savepoint notes with which versions of the graph batches ran."""
+    top, _, rest = name.partition("/")
+    return top == FRAGMENTS and rest.partition("/")[2] == batch_versions.FILE
 
 
 def _difference(shape: Mapping[str, list[str]], other: Mapping[str, list[str]], where: str) -> str:

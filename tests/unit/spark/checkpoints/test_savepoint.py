@@ -22,6 +22,7 @@ from drivetrain.core.checkpoint.transaction import (
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import OutputError, UnavailableError, UserError
+from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints import checkpoint_parts
 from drivetrain.runtime.checkpoints.savepoint import newest_record, write_savepoint
@@ -95,6 +96,7 @@ class Ran:
             write(own / "checkpoint" / "state" / "0" / "0" / f"{snapshot.batch_id + 1}.zip", fragment)
             readers = {channel.id: producer} if fragment == "again" else {}
             note_entries(own, snapshot.channels, readers)
+            BatchVersions(own).note(0, 3)
             snapshots.take(fragment, 9, own, snapshot.batch_id)
         write(self.rundir.path / "sinks" / "out" / "output-token", "token")
         write(self.rundir.path / "sinks" / "out" / "outbox" / "batches" / "7.json", "prepared")
@@ -129,6 +131,7 @@ def test_what_goes_on_from_a_savepoint_has_all_that_it_needs(ran: Ran, tmp_path:
     for fragment in ("counted", "again"):
         state = new.fragment(fragment) / "checkpoint" / "state" / "0" / "0"
         assert [file.read_text() for file in state.iterdir()] == [fragment]
+        assert BatchVersions(new.fragment(fragment)).newest() is None, "version 3 is one of the saved one"
     files = CheckpointFiles(new.home)
     transaction = files.transaction()
     assert transaction is not None
@@ -144,6 +147,15 @@ def test_what_goes_on_from_a_savepoint_has_all_that_it_needs(ran: Ran, tmp_path:
     assert not (new.path / "sinks" / "out" / "outbox").exists()
     assert ClockFile(new.home / "clock").read() == 500
     assert "counted in 3" in saved.notice(2)
+
+
+def test_a_copied_checkpoint_keeps_the_versions_of_its_batches(ran: Ran, tmp_path: Path) -> None:
+    saved = OpenedSavepoint(ran.save(tmp_path / "saved"), copied_by="a machine")
+    new = RunDirectory(str(tmp_path / "elsewhere"), "app", {"input": "x"})
+    new.acquire()
+    new.take_over(saved.life)
+    saved.bring_into(chained(), new)
+    assert {BatchVersions(new.fragment(fragment)).newest() for fragment in ("counted", "again")} == {3}
 
 
 def test_a_crash_while_it_is_brought_in_leaves_an_empty_directory(ran: Ran, tmp_path: Path) -> None:
