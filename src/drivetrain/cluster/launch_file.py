@@ -1,5 +1,7 @@
 """The launch file: everything that a worker passes to a process that it starts, except secrets.
 
+A spare executor, which is started before it is known for what, gets a `SpareFile` and later a `Handover`.
+
 Problem: an application master or an executor needs a page of values before it can do anything, and they must
 remain readable when it fails.
 
@@ -11,13 +13,15 @@ Invariants:
 1. `load` returns what `save` wrote.
 2. The file never holds a secret.
 
-Written by the worker, read by `parent.wait_for_launch_file`, and so by every launched process.
+Written by the worker, read by `parent.wait_for_launch_file`, and so by every launched process, and by spare
+executors.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final, Self
 
 import msgspec
 
@@ -27,8 +31,59 @@ from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.config import Config
 from drivetrain.errors import PeerViolationError, UnavailableError
 
+LAUNCH_FILE: Final = "launch.json"
+"""The name of a launch file in the process's own directory."""
 
-class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that a worker writes for one process."""
+
+    def save(self, path: Path) -> None:
+        """Write the file at `path`, readable by its owner only; raises OSError."""
+        data = msgspec.json.format(msgspec.json.encode(self), indent=2)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the file at `path`; raises UnavailableError, or PeerViolationError for another version's."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UnavailableError(
+                "the launch file cannot be read",
+                where=str(path),
+                got=error.strerror,
+                remedy="workers start this process; it is not meant to be started by hand",
+            ) from error
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise PeerViolationError(
+                "not a launch file of this version of Drivetrain",
+                where=str(path),
+                got=str(error),
+                remedy="use one version of Drivetrain for the worker and its processes",
+            ) from error
+
+
+class SpareFile(_File, frozen=True):
+    """What a spare executor starts Spark for: `config` and `slots` as in the launches that may get it."""
+
+    slots: int
+    work_directory: str
+    config: dict[str, str] = {}
+
+
+class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The line that gives a spare executor its launch: the path of the launch file, and its keys, if any."""
+
+    launch_file: str
+    secret: str | None = None
+
+
+class LaunchFile(_File, frozen=True):
     """The role and the settings of a launched process.
 
     `owner` and `worker` are actor paths with their incarnation (`str(ref.path)`); `app_master` is the one
@@ -56,35 +111,6 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str
     config: dict[str, str] = {}
     submission: str = ""
-
-    def save(self, path: Path) -> None:
-        """Write the file at `path`, readable by its owner only; raises OSError."""
-        data = msgspec.json.format(msgspec.json.encode(self), indent=2)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-
-    @classmethod
-    def load(cls, path: Path) -> LaunchFile:
-        """Read the file at `path`; raises UnavailableError, or PeerViolationError for another version's."""
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise UnavailableError(
-                "the launch file cannot be read",
-                where=str(path),
-                got=error.strerror,
-                remedy="workers start this process; it is not meant to be started by hand",
-            ) from error
-        try:
-            return msgspec.json.decode(data, type=cls)
-        except msgspec.MsgspecError as error:
-            raise PeerViolationError(
-                "not a launch file of this version of Drivetrain",
-                where=str(path),
-                got=str(error),
-                remedy="use one version of Drivetrain for the worker and its processes",
-            ) from error
 
     @property
     def system(self) -> str:

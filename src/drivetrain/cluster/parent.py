@@ -14,8 +14,9 @@ Invariants:
 1. When `wait_for_launch_file` has returned, the process ends within a moment after its worker has.
 2. Nothing that the process starts inherits the pipe.
 
-Called by `python -m drivetrain.cluster.app_master` and `python -m drivetrain.cluster.executor`, and by the
-masters and workers that `drivetrain local` starts.
+Called by `python -m drivetrain.cluster.app_master` and `python -m drivetrain.cluster.executor`, by spare
+executors, to which the worker sends a line over the pipe, and by the masters and workers that
+`drivetrain local` starts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -56,11 +57,14 @@ def wait_for_launch_file(arguments: Sequence[str] | None = None) -> LaunchFile:
     return LaunchFile.load(Path(given[0]))
 
 
-def tie_to_parent() -> None:
-    """Let this process die with its parent; does nothing if the parent did not set `PARENT_VARIABLE`."""
+def tie_to_parent(take_line: Callable[[bytes], None] | None = None) -> int | None:
+    """Let this process die with its parent; does nothing if the parent did not set `PARENT_VARIABLE`.
+
+    Returns the pipe's number, or None. `take_line` gets each line that comes over the pipe, in a thread.
+    """
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
-        return
+        return None
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -70,13 +74,18 @@ def tie_to_parent() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    threading.Thread(target=_wait_closed, args=(pipe,), name="parent-watch", daemon=True).start()
+    threading.Thread(target=_wait_closed, args=(pipe, take_line), name="parent-watch", daemon=True).start()
+    return pipe
 
 
-def _wait_closed(pipe: int) -> None:
+def _wait_closed(pipe: int, take_line: Callable[[bytes], None] | None) -> None:
+    rest = b""
     try:
-        while os.read(pipe, 4096):
-            continue
+        while block := os.read(pipe, 4096):
+            if take_line is not None:
+                *lines, rest = (rest + block).split(b"\n")
+                for line in lines:
+                    take_line(line)
     finally:
         _end()
 

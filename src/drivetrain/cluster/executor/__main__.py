@@ -2,7 +2,7 @@
 
 Exit codes: 0 when it was asked to end or its application master is gone; 2 when it cannot start with its
 launch file; 70 when Spark was lost, or for a bug. A custom application master's executor runs here instead,
-if the application has one.
+if the application has one. With `--spare FILE` it waits for its launch, see `spare`.
 
 The process ends, and Spark with it, when its worker dies (see `cluster.parent`), when its application master
 dies, and on SIGTERM and SIGINT, which drain first. Spark's Java process waits on a pipe that only this
@@ -17,7 +17,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import threading
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from drivetrain.actor import ActorPath, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
 from drivetrain.cluster.executor.executor_config import executor_config
+from drivetrain.cluster.executor.spare import OPTION, Spare, keep_temporary_files_in
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.parent import wait_for_launch_file
 from drivetrain.code.application_file import make_importable_for_workers
@@ -48,14 +48,15 @@ _CLOSE_S: Final = 20.0
 def main() -> int:
     """Run the executor of the launch file; returns the exit code."""
     try:
-        launch = wait_for_launch_file()
+        spare = Spare(sys.argv[2]) if sys.argv[1:2] == [OPTION] and len(sys.argv) == 3 else None
+        launch = wait_for_launch_file() if spare is None else spare.wait()
         if launch.spec.app_master is not None:
             from drivetrain.cluster.app_master.custom.custom_executor import main as custom
 
             return int(custom(launch) or 0)
         _log(launch)
         _settle(launch)
-        return asyncio.run(_serve(launch))
+        return asyncio.run(_serve(launch, spare))
     except DrivetrainError as error:
         print_line(f"error: {error}", file=sys.stderr, flush=True)
         return 2
@@ -70,14 +71,12 @@ def _log(launch: LaunchFile) -> None:
 
 def _settle(launch: LaunchFile) -> None:
     """Work in the client's directory, for relative paths; keep temporary files in the process's own."""
-    scratch = Path(launch.work_directory) / "tmp"
-    scratch.mkdir(parents=True, exist_ok=True)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+    keep_temporary_files_in(launch.work_directory)
     if os.path.isdir(launch.spec.directory):
         os.chdir(launch.spec.directory)
 
 
-async def _serve(launch: LaunchFile) -> int:
+async def _serve(launch: LaunchFile, spare: Spare | None) -> int:
     if launch.app_master is None:
         raise PeerViolationError(
             "an executor was launched without an application master", where=launch.app_id
@@ -86,16 +85,19 @@ async def _serve(launch: LaunchFile) -> int:
     settings = remote_settings(_at(launch), system=launch.system)
     os.environ.pop(SECRET_VARIABLE, None)  # processes started by the user's code must not get it
     make_importable_for_workers(Path(launch.code_directory) / launch.spec.file)
-    java_start.begin(config)  # now, as the imports of PySpark take as long as Java does
+    if spare is None:
+        java_start.begin(config)  # now, as the imports of PySpark take as long as Java does
     from drivetrain.cluster.executor.executor import DrainRequested, Executor
     from drivetrain.cluster.executor.spark_work import SparkWork
     from drivetrain.runtime.preparation import Preparer
 
+    work = SparkWork(launch, config, Preparer(launch.app_id, launch.epoch, launch.app_master))
+    if spare is not None:
+        await asyncio.to_thread(spare.take, work)
     escalate = SupervisionPolicy(directives={Exception: Directive.ESCALATE})
     system = ActorSystem(launch.system, config=config, supervision=escalate)
     await attach_remote(system, settings)
     app_master = system.reference(ActorPath.parse(launch.app_master))
-    work = SparkWork(launch, config, Preparer(launch.app_id, launch.epoch, launch.app_master))
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 

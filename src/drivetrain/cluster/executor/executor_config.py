@@ -1,19 +1,19 @@
 """The configuration of an executor's application, found before anything of Spark is imported.
 
-Called by `python -m drivetrain.cluster.executor`.
+Called by `python -m drivetrain.cluster.executor` and by spare executors.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.launch_file import LaunchFile, SpareFile
 from drivetrain.config import Config
 from drivetrain.config.catalog import application as keys
 from drivetrain.config.catalog import spark as spark_keys
 
 
-def executor_config(launch: LaunchFile) -> Config:
+def executor_config(launch: LaunchFile | SpareFile) -> Config:
     """The application's configuration for this executor; by default Spark is local, with a core per slot."""
     sets = dict(launch.config)
     config = Config.load(None, None, sets)

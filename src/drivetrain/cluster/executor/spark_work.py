@@ -116,6 +116,11 @@ class SparkWork:
         self._execution: Execution | None = None
         self._prepared: Prepared | None = None
 
+    def load(self) -> Plan:
+        """Load the application before anything is requested; raises errors in its file."""
+        with self._lock:
+            return self._load()[1]
+
     def begin_engine(self) -> None:
         """Load the application and start Spark before anything is requested; raises what `prepare` raises.
 

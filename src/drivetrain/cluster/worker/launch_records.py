@@ -11,7 +11,7 @@ Invariants:
 1. A process of a launch exists only while its record does.
 2. Cleaning up kills only processes that a recorded launch has started.
 
-Called by the launcher, in threads.
+Called by the launcher and `spare_executors`, in threads.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from drivetrain.cluster.worker.launched_process import LaunchedProcess
 from drivetrain.cluster.worker.orphans import end_tagged, kill, start_ticks
 from drivetrain.durable import write_whole
 from drivetrain.private_files import make_private_directory
@@ -88,6 +89,13 @@ class LaunchRecords:
 
     def _path(self, launch_id: str) -> Path:
         return self._directory / f"{launch_id}.json"
+
+
+def record_of(launch_id: str, tag: str, work: Path, process: LaunchedProcess | None) -> LaunchRecord:
+    """The record of a launch or a spare executor, before its process is started (None) and afterwards."""
+    if process is None:
+        return LaunchRecord(launch_id, tag, str(work), boot=boot_id())
+    return LaunchRecord(launch_id, tag, str(work), process.pid, process.started_ticks, boot_id())
 
 
 def boot_id() -> str:

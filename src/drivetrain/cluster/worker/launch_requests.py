@@ -2,17 +2,20 @@
 
 `launcher.ProcessLauncher` is the real implementation; simulations have their own.
 
-Called by the `Worker` actor.
+Called by the `Worker` actor, and by the launcher.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from drivetrain.cluster.access.system_names import app_master_name, executor_name
+from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.leader import LeaderSearch
-from drivetrain.cluster.messages.launching import Launch, LogChunk
+from drivetrain.cluster.messages.launching import Launch, LogChunk, ProcessKind
 from drivetrain.errors import UnavailableError
 
 
@@ -36,6 +39,31 @@ class LaunchEnvironment:
     masters: tuple[str, ...]
     host: str
     search: LeaderSearch
+
+
+def launch_file(
+    launch: Launch, surroundings: LaunchEnvironment, config: dict[str, str], code: Path, work: Path
+) -> LaunchFile:
+    """The launch file of a process with this configuration, unpacked code and directory."""
+    return LaunchFile(
+        kind=launch.kind,
+        launch_id=launch.launch_id,
+        app_id=launch.app_id,
+        epoch=launch.epoch,
+        spec=launch.spec,
+        slots=launch.slots,
+        owner=str(launch.owner.path),
+        app_master=launch.app_master,
+        code_directory=str(code),
+        work_directory=str(work),
+        worker_id=surroundings.worker_id,
+        worker_name=surroundings.worker_name,
+        worker=surroundings.worker,
+        masters=list(surroundings.masters),
+        host=surroundings.host,
+        config=config,
+        submission=launch.submission,
+    )
 
 
 OnEnd = Callable[[str, int, str], None]
@@ -67,3 +95,17 @@ class Launcher(Protocol):
 
     async def close(self) -> None:
         """End every process, and wait until all have ended."""
+
+
+def system_of(launch: Launch) -> str:
+    """The name of a launched process's actor system."""
+    if launch.kind is ProcessKind.APP_MASTER:
+        return app_master_name(launch.app_id, launch.epoch)
+    return executor_name(launch.app_id, launch.epoch, launch.launch_id)
+
+
+def process_name(launch: Launch) -> str:
+    """The name of a launched process's log."""
+    if launch.kind is ProcessKind.APP_MASTER:
+        return f"{launch.kind.value}-{launch.epoch}"
+    return f"{launch.kind.value}-{launch.launch_id}"

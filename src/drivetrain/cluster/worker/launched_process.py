@@ -13,7 +13,7 @@ Invariants:
 1. `on_end(status)` is called once, from a thread, when no process of the launch is left.
 2. `status` is the exit code, or minus the signal that ended it.
 
-Called by the launcher.
+Called by the launcher, and by `spare_executors`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final
 
 from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.cluster.worker.orphans import LAUNCH_VARIABLE, end_tagged, in_session, kill, start_ticks
-from drivetrain.cluster.worker.worker_logs import LogWriter
+from drivetrain.cluster.worker.worker_logs import LogWriter, SpareOutput
 
 _BLOCK_BYTES: Final = 64 * 1024
 _END_S: Final = 30.0
@@ -44,7 +44,7 @@ class LaunchedProcess:
         directory: Path,
         environ: Mapping[str, str],
         tag: str,
-        output: LogWriter,
+        output: LogWriter | SpareOutput,
         on_end: Callable[[int], None],
     ) -> None:
         self._tag: Final = tag
@@ -67,6 +67,11 @@ class LaunchedProcess:
         self._waiter: Final = threading.Thread(target=self._wait, name=f"wait-{self.pid}", daemon=True)
         self._reader.start()
         self._waiter.start()
+
+    def tell(self, line: bytes) -> None:
+        """Send a short line over the pipe that ties the process to its worker; raises OSError."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to the process itself, so that it can clean up."""

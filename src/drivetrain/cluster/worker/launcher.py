@@ -5,12 +5,13 @@ overtaken by a request to stop.
 
 Design: a launch is a coroutine outside the actor's handlers: code into the cache, the process's directory
 with its launch file, the durable record, the start, the record with the process id. Blocking steps run in
-threads; only the start itself runs in the thread of the loop, see `parent`. All files are below the worker's
-directory:
+threads; only the start itself runs in the thread of the loop, see `parent`. An executor may already run as a
+spare, see `spare_executors`: then it gets its launch file, and its directory is the spare's. All files are
+below the worker's directory:
 
     code/       unpacked archives, see `code.cache`; its lock is the worker's
     launches/   records, see `launch_records`
-    work/<launch id>/           the process's current directory, removed after its end
+    work/<launch or spare id>/  the process's current directory, removed after its end
     logs/<application>/         see `worker_logs`
 
 Invariants:
@@ -34,17 +35,24 @@ from typing import Any, Final
 
 from drivetrain.actor import ActorSystem
 from drivetrain.cluster.access.keyring import Keyring
-from drivetrain.cluster.access.system_names import app_master_name, executor_name
 from drivetrain.cluster.code_transfer import NO_CODE, fetch
 from drivetrain.cluster.connection import SECRET_VARIABLE
-from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.launch_file import LAUNCH_FILE, LaunchFile
 from drivetrain.cluster.messages.launching import Launch, LogChunk, ProcessKind
 from drivetrain.cluster.worker import orphans
 from drivetrain.cluster.worker.key_locks import KeyLocks
-from drivetrain.cluster.worker.launch_records import LaunchRecord, LaunchRecords, boot_id
-from drivetrain.cluster.worker.launch_requests import LaunchEnvironment, LaunchError, OnEnd
+from drivetrain.cluster.worker.launch_records import LaunchRecord, LaunchRecords, record_of
+from drivetrain.cluster.worker.launch_requests import (
+    LaunchEnvironment,
+    LaunchError,
+    OnEnd,
+    launch_file,
+    process_name,
+    system_of,
+)
 from drivetrain.cluster.worker.launched_process import LaunchedProcess
 from drivetrain.cluster.worker.left_states import empty_left_states
+from drivetrain.cluster.worker.spare_executors import OPTION, Spare, SpareExecutors
 from drivetrain.cluster.worker.worker_logs import WorkerLogs, is_plain_name
 from drivetrain.cluster.worker.worker_settings import STATES, WorkerSettings, config_for
 from drivetrain.code.cache import CodeCache
@@ -61,14 +69,17 @@ _LOG_END_BYTES: Final = 8 * 1024
 _CLOSE_GRACE_MS: Final = 3_000
 _CLOSE_S: Final = 6.0
 _NO_PROCESS: Final = "no-process"
+_BEGINNING_S: Final = 1.0
+"""How long after the worker the first spare executor is started."""
 
 
 class _Running:
     """A launch under way or a running process; `process` is None until it is started."""
 
-    def __init__(self, launch: Launch, name: str) -> None:
+    def __init__(self, launch: Launch, name: str, work: Path) -> None:
         self.launch: Final = launch
         self.name: Final = name
+        self.work = work
         self.process: LaunchedProcess | None = None
         self.is_stopped = False
         self.recorded: Final = asyncio.Event()
@@ -98,6 +109,7 @@ class ProcessLauncher:
         self._code: CodeCache | None = None
         self._records: LaunchRecords | None = None
         self._guard: subprocess.Popen[bytes] | None = None
+        self._spares: SpareExecutors | None = None
         self._on_end: OnEnd | None = None
         self._worker_id = ""
         self._cleaned: list[str] = []
@@ -126,6 +138,16 @@ class ProcessLauncher:
             start_new_session=True,
             cwd="/",
         )
+        assert self._records is not None
+        self._spares = SpareExecutors(
+            self._system,
+            self._settings.spare_executors,
+            self._work,
+            self._records,
+            lambda id: f"{worker_id}/{id}",
+            self._start_spare,
+        )
+        self._spares.want(config_for(self._settings.config, {}), slots=0, delay_s=_BEGINNING_S)
         return list(self._cleaned)
 
     def _open(self) -> list[str]:
@@ -144,7 +166,7 @@ class ProcessLauncher:
         name = process_name(launch)
         if not all(map(is_plain_name, (launch.launch_id, launch.app_id, name))):
             raise LaunchError("a name in the launch cannot be the name of a file", failure_code=_NO_PROCESS)
-        running = self._running[launch.launch_id] = _Running(launch, name)
+        running = self._running[launch.launch_id] = _Running(launch, name, self._work / launch.launch_id)
         assert self._code is not None
         self._code.use(launch.spec.code, launch.launch_id)
         try:
@@ -184,50 +206,42 @@ class ProcessLauncher:
 
     async def _start(self, running: _Running, code: Path, surroundings: LaunchEnvironment) -> None:
         launch, settings = running.launch, self._settings
-        work = self._work / launch.launch_id
-        tag = f"{self._worker_id}/{launch.launch_id}"
-        file = LaunchFile(
-            kind=launch.kind,
-            launch_id=launch.launch_id,
-            app_id=launch.app_id,
-            epoch=launch.epoch,
-            spec=launch.spec,
-            slots=launch.slots,
-            owner=str(launch.owner.path),
-            app_master=launch.app_master,
-            code_directory=str(code),
-            work_directory=str(work),
-            worker_id=surroundings.worker_id,
-            worker_name=surroundings.worker_name,
-            worker=surroundings.worker,
-            masters=list(surroundings.masters),
-            host=surroundings.host,
-            config=config_for(settings.config, launch.spec.config),
-            submission=launch.submission,
-        )
-        record = LaunchRecord(launch.launch_id, tag, str(work), boot=boot_id())
-        output = await self._blocking(self._prepare, file, work, record, running.name)
-        self._require_wanted(running)
+        config = config_for(settings.config, launch.spec.config)
+        spare = self._spare_for(launch, config)
+        tag = f"{self._worker_id}/{launch.launch_id}" if spare is None else spare.tag
+        running.work = work = running.work if spare is None else spare.work
+        file = launch_file(launch, surroundings, config, code, work)
+        begun = None if spare is None else spare.process
+        try:
+            record = record_of(launch.launch_id, tag, work, begun)
+            output = await self._blocking(self._prepare, file, record, running.name)
+            self._require_wanted(running)
+        except BaseException:
+            if begun is not None:
+                begun.kill()  # it is no spare any more
+            raise
         loop = self._system.loop
 
         def ended(status: int) -> None:
             loop.call_soon_threadsafe(self._process_ended, running, status)
 
-        running.process = LaunchedProcess(
-            [sys.executable, *self._commands[launch.kind], str(work / "launch.json")],
-            work,
-            self._environ(launch),
-            tag,
-            output,
-            ended,
-        )
-        process = running.process
-        known = LaunchRecord(
-            launch.launch_id, tag, str(work), process.pid, process.started_ticks, record.boot
-        )
-        assert self._records is not None
+        if spare is None:
+            running.process = LaunchedProcess(
+                [sys.executable, *self._commands[launch.kind], str(work / LAUNCH_FILE)],
+                work,
+                self._environ(self._secret_for(launch)),
+                tag,
+                output,
+                ended,
+            )
+        else:
+            running.process = spare.hand_over(work / LAUNCH_FILE, self._secret_for(launch), output, ended)
+        process, records = running.process, self._records
+        assert records is not None
         try:
-            await self._blocking(self._records.put, known)
+            await self._blocking(records.put, record_of(launch.launch_id, tag, work, process))
+            if spare is not None:
+                await self._blocking(records.remove, spare.id)
         except OSError:
             self._running.pop(launch.launch_id)  # so that its end is not reported: the launch failed
             process.kill()
@@ -235,21 +249,48 @@ class ProcessLauncher:
         finally:
             running.recorded.set()
 
-    def _prepare(self, file: LaunchFile, work: Path, record: LaunchRecord, name: str) -> Any:
-        work.mkdir(parents=True, mode=0o700)
-        file.save(work / "launch.json")
+    def _spare_for(self, launch: Launch, config: Mapping[str, str]) -> Spare | None:
+        """A spare executor that can serve this launch, if there is one; another will be started."""
+        if self._spares is None or launch.kind is not ProcessKind.EXECUTOR or launch.spec.app_master:
+            return None
+        spare = self._spares.take(config, launch.slots)
+        self._spares.want(config, launch.slots)
+        return spare
+
+    def _start_spare(self, spare: Spare, file: Path, on_end: Callable[[int], None]) -> LaunchedProcess:
+        loop = self._system.loop
+
+        def ended(status: int) -> None:
+            loop.call_soon_threadsafe(on_end, status)
+
+        return LaunchedProcess(
+            [sys.executable, *self._commands[ProcessKind.EXECUTOR], OPTION, str(file)],
+            spare.work,
+            self._environ(None),
+            spare.tag,
+            spare.output,
+            ended,
+        )
+
+    def _prepare(self, file: LaunchFile, record: LaunchRecord, name: str) -> Any:
+        work = Path(file.work_directory)
+        work.mkdir(parents=True, mode=0o700, exist_ok=True)
+        file.save(work / LAUNCH_FILE)
         assert self._records is not None
         self._records.put(record)
         return self._logs.writer(file.app_id, name)
 
-    def _environ(self, launch: Launch) -> dict[str, str]:
+    def _environ(self, secret: str | None) -> dict[str, str]:
         # The launch file has the configuration, including what came from the worker's environment.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("DRIVETRAIN_")}
-        if self._keyring is not None:
-            # Its own keys, not the worker's, as it runs users' code.
-            environ[SECRET_VARIABLE] = self._keyring.text_for(_system_of(launch))
+        if secret is not None:
+            environ[SECRET_VARIABLE] = secret
         environ["PYTHONUNBUFFERED"] = "1"
         return environ
+
+    def _secret_for(self, launch: Launch) -> str | None:
+        """The process's own keys, not the worker's, as it runs users' code."""
+        return None if self._keyring is None else self._keyring.text_for(system_of(launch))
 
     def _require_wanted(self, running: _Running) -> None:
         if running.is_stopped:
@@ -295,13 +336,13 @@ class ProcessLauncher:
             del self._running[launch_id]
         assert self._code is not None
         self._code.release(running.launch.spec.code, launch_id, self._system.loop.time())
-        await self._blocking(self._remove, launch_id)
+        await self._blocking(self._remove, running)
         running.ended.set()
 
-    def _remove(self, launch_id: str) -> None:
-        shutil.rmtree(self._work / launch_id, ignore_errors=True)
+    def _remove(self, running: _Running) -> None:
+        shutil.rmtree(running.work, ignore_errors=True)
         assert self._records is not None
-        self._records.remove(launch_id)
+        self._records.remove(running.launch.launch_id)
 
     async def read_log(
         self, app_id: str, process: str | None, offset: int | None, max_bytes: int
@@ -337,6 +378,8 @@ class ProcessLauncher:
         waits = [asyncio.ensure_future(running.ended.wait()) for running in self._running.values()]
         for launch_id in list(self._running):
             await self.stop(launch_id, _CLOSE_GRACE_MS)
+        if self._spares is not None:
+            await self._spares.close()
         if waits:
             await asyncio.wait(waits, timeout=_CLOSE_S)
             for wait in waits:
@@ -349,16 +392,3 @@ class ProcessLauncher:
 
     def _blocking(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         return self._system.run_blocking(lambda: function(*args))
-
-
-def _system_of(launch: Launch) -> str:
-    if launch.kind is ProcessKind.APP_MASTER:
-        return app_master_name(launch.app_id, launch.epoch)
-    return executor_name(launch.app_id, launch.epoch, launch.launch_id)
-
-
-def process_name(launch: Launch) -> str:
-    """The name of a launched process's log."""
-    if launch.kind is ProcessKind.APP_MASTER:
-        return f"{launch.kind.value}-{launch.epoch}"
-    return f"{launch.kind.value}-{launch.launch_id}"

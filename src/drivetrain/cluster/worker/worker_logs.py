@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from drivetrain.private_files import make_private_directory, private
 log: Final = logging.getLogger("drivetrain.worker")
 
 _FILE: Final = re.compile(r"(?P<process>[A-Za-z0-9][A-Za-z0-9_.-]*)\.(?P<offset>[0-9]{12,})\.log")
+_KEPT_BYTES: Final = 16 * 1024
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
@@ -99,6 +101,42 @@ class LogWriter:
         self._file_bytes = path.stat().st_size
         for _, old in _files(self._directory, self._process)[: -self._count]:
             old.unlink()
+
+
+class SpareOutput:
+    """What a process has written: its end is kept until it has a launch, then all goes to that one's log."""
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        self._kept = bytearray()
+        self._log: LogWriter | None = None
+
+    def write(self, data: bytes) -> None:
+        """Append output; never raises."""
+        with self._lock:
+            if self._log is not None:
+                self._log.write(data)
+            else:
+                self._kept += data
+                del self._kept[:-_KEPT_BYTES]
+
+    def close(self) -> None:
+        """Close the log."""
+        with self._lock:
+            if self._log is not None:
+                self._log.close()
+
+    def go_on_in(self, log: LogWriter) -> None:
+        """Write to a log from now on, beginning with what was kept."""
+        with self._lock:
+            self._log = log
+            log.write(bytes(self._kept))
+
+    @property
+    def end(self) -> str:
+        """The end of what was kept, for an error."""
+        with self._lock:
+            return self._kept.decode("utf-8", "replace").strip()
 
 
 class WorkerLogs:

@@ -34,6 +34,7 @@ class WorkerSettings:
     slots: int
     host: str
     directory: Path
+    spare_executors: int
     leader_timeout_ms: int
     drain_timeout_ms: int
     report_interval_ms: int
@@ -57,6 +58,7 @@ class WorkerSettings:
             slots=config[keys.SLOTS] or usable_cores(),
             host=config[cluster.HOST],
             directory=Path(config[keys.DIRECTORY]).resolve(),
+            spare_executors=config[keys.SPARE_EXECUTORS],
             leader_timeout_ms=config[keys.LEADER_TIMEOUT],
             drain_timeout_ms=config[keys.DRAIN_TIMEOUT],
             report_interval_ms=config[keys.REPORT_INTERVAL],

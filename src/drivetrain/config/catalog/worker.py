@@ -29,6 +29,15 @@ DIRECTORY: Final = Key(
     "Where the worker keeps logs, code and the directories of its processes; each worker has its own.",
 )
 
+SPARE_EXECUTORS: Final = Key(
+    "worker.spare-executors",
+    integer(minimum=0, maximum=100),
+    1,
+    "How many executors the worker starts ahead, with Spark running: the next executor with the same slots "
+    "and settings of Spark then begins to work seconds sooner. Each takes some 600 MiB of memory and no "
+    "slot.",
+)
+
 LEADER_TIMEOUT: Final = Key(
     "worker.leader-timeout",
     duration_ms(minimum_ms=1_000),

@@ -33,6 +33,8 @@ from drivetrain.spark.session.installed_spark import spark_folder
 
 _HERE: Final = Path(__file__).resolve().parent
 _END_S: Final = 5.0
+DIRECTORY_VARIABLE: Final = "_DRIVETRAIN_DIRECTORY"
+"""The variable with the directory in which Spark's Python processes work; without it, it is Java's."""
 _SCRIPT: Final = """#!/bin/sh
 kept=
 IFS=:
@@ -44,6 +46,9 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=$kept
 export PYTHONPATH
+if [ -n "${directory}" ]; then
+    cd "${directory}" || exit 1
+fi
 trap '' INT
 if [ "$1" = -m ]; then
     shift
@@ -69,7 +74,12 @@ def worker_python() -> str:
     if not _made:
         folder = make_temporary_folder("drivetrain-python-")
         script, server = folder / "python", folder / "server"
-        names = {"python": sys.executable, "client": _HERE / "fork_client.py", "server": server}
+        names = {
+            "python": sys.executable,
+            "client": _HERE / "fork_client.py",
+            "server": server,
+            "directory": DIRECTORY_VARIABLE,
+        }
         script.write_text(_SCRIPT.format(**{name: shlex.quote(str(path)) for name, path in names.items()}))
         script.chmod(0o700)
         _start_server(server)
