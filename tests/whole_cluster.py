@@ -51,7 +51,9 @@ def wait_for(look: Callable[[], T | None], what: str, within_s: float = SLOW_S) 
 class WholeCluster:
     """A running cluster; its processes work in `directory`."""
 
-    def __init__(self, directory: Path, masters: int, workers: int, *, console: bool = False) -> None:
+    def __init__(
+        self, directory: Path, masters: int, workers: int, *, console: bool = False, spares: int = 0
+    ) -> None:
         self.directory = directory
         self.mark = uuid.uuid4().hex
         self.environment = {**os.environ, MARK: self.mark}
@@ -64,6 +66,7 @@ class WholeCluster:
             "app.leader-timeout",
         ):  # three masters may take long to start again
             command += ["--set", f"{patient}=10 min"]
+        command += ["--set", f"worker.spare-executors={spares}"]
         self._local = subprocess.Popen(
             [*drivetrain(), *command, "--port", str(free_ports(masters)), "--directory", "boxes", "--json"],
             cwd=directory,
@@ -241,10 +244,10 @@ class WholeCluster:
 
 @contextmanager
 def whole_cluster(
-    directory: Path, *, masters: int = 3, workers: int = 2, console: bool = False
+    directory: Path, *, masters: int = 3, workers: int = 2, console: bool = False, spares: int = 0
 ) -> Iterator[WholeCluster]:
     """A cluster for a test; afterwards no process of it is left."""
-    cluster = WholeCluster(directory, masters, workers, console=console)
+    cluster = WholeCluster(directory, masters, workers, console=console, spares=spares)
     try:
         yield cluster
     finally:

@@ -107,6 +107,7 @@ class World:
             "worker.directory": self.tmp_path / "worker",
             "worker.report-interval": "200 ms",
             "worker.drain-timeout": "3 s",
+            "worker.spare-executors": 0,
             **{name.replace("__", ".").replace("_", "-"): value for name, value in sets.items()},
         }
         told = {

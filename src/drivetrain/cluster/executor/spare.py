@@ -59,9 +59,10 @@ class Spare:
         file = SpareFile.load(Path(path))
         config = executor_config(file)
         log_to_standard_error(config, process="executor")
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # as in every executor
         keep_temporary_files_in(file.work_directory)
         from drivetrain.cluster.executor import executor, spark_work  # noqa: F401 - imported ahead
-        from drivetrain.spark.session.started_ahead import StartedAhead
+        from drivetrain.spark.run.started_ahead import StartedAhead
 
         self._ahead: Final = StartedAhead(config)
         self._ahead.warm_up(self._lines.empty)
@@ -80,17 +81,17 @@ class Spare:
     def take(self, work: SparkWork) -> None:
         """Load the application, and let it work with this Spark; does not return if it does not fit."""
         try:
-            fits = self._ahead.fits(work.config, work.load())
+            obstacle = self._ahead.obstacle(work.config, work.load())
         except DrivetrainError:
-            fits = False  # an application that cannot be loaded is reported by the program from the start
-        if not fits:
+            obstacle = "it cannot be loaded"  # the program from the start reports why
+        if obstacle is not None:
+            log.info("the application cannot use the Spark that was started ahead: %s", obstacle)
             self._start_anew()
         self._ahead.enter()
 
     def _start_anew(self) -> NoReturn:
         """Become the process that the worker would have started without a spare."""
         assert self._handover is not None
-        log.info("the application does not fit the Spark that was started ahead: starting another")
         environment = dict(self._environment)
         if self._handover.secret is not None:
             environment[SECRET_VARIABLE] = self._handover.secret

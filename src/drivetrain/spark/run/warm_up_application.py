@@ -1,7 +1,7 @@
-"""A small application that exercises common features, so that Java can archive the classes it loads.
+"""A small application that exercises common features: Java then knows their classes, and has compiled some.
 
-Called by `spark.session.class_archive`, as a program: its arguments are the archive's path and a scratch
-directory.
+Called by `spark.session.class_archive`, so that Java can archive the classes, as a program whose arguments
+are the archive's path and a scratch directory; and by `started_ahead`, in the process that will need them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ def _doubled(n: int) -> int:
     return max(n * 2, -n)  # Spark's transpiler cannot lower this, so it runs in Python
 
 
-def run_and_write(archive: Path, scratch: Path) -> None:
-    """Run it, end its Java, and wait until Java has written the archive."""
-    class_archive.write_at_end(archive)
+def small_application(scratch: Path) -> Application:
+    """The application, whose input is made in `scratch`, an empty directory; its results go there as well."""
     (scratch / "in").mkdir()
     (scratch / "in" / "lines.txt").write_text("one two\ntwo three\n" * 100)
     (scratch / "in" / "lines.jsonl").write_text(
@@ -36,6 +35,13 @@ def run_and_write(archive: Path, scratch: Path) -> None:
     )
     doubled = events.select(n=_doubled)
     doubled.window(windows.tumbling("10 min")).aggregate(n=agg.sum("n")).sink(sinks.csv(scratch / "sums"))
+    return app
+
+
+def run_and_write(archive: Path, scratch: Path) -> None:
+    """Run it, end its Java, and wait until Java has written the archive."""
+    class_archive.write_at_end(archive)
+    app = small_application(scratch)
     embedded.run(app, Config.load(None, {}, {"state.dir": str(scratch / "state")}))
     java = lost_java.java_process()
     spark_session.stop()

@@ -127,24 +127,12 @@ class _Begun:
 
 
 _begun: _Begun | None = None
-_connected: _Begun | None = None
+_is_direct = False
 
 
 def is_direct() -> bool:
     """Whether this process's Java was started here: then Kafka's connector is on its class path."""
-    return _connected is not None
-
-
-def changed_since_start() -> dict[str, str | None] | None:
-    """The variables that have changed since this process's Java was started here, with their values now.
-
-    None if it was not started here: then its own environment is not known.
-    """
-    if _connected is None:
-        return None
-    before, now = _connected.environment, dict(os.environ)
-    names = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
-    return {name: now.get(name) for name in names}
+    return _is_direct
 
 
 def direct_command(config: Config) -> tuple[str, ...] | None:
@@ -196,7 +184,7 @@ def _connector_at_hand(config: Config) -> list[Path]:
 def begin(config: Config) -> None:
     """Start Java for a session with this configuration, if that is possible without Spark's scripts."""
     global _begun
-    if _begun is None and _connected is None and (command := direct_command(config)) is not None:
+    if _begun is None and not _is_direct and (command := direct_command(config)) is not None:
         choose_forks()
         with contextlib.suppress(OSError):  # the session tries again, and reports it
             _begun = _started(command)
@@ -242,7 +230,7 @@ def gateway(command: tuple[str, ...]) -> JavaGateway:
     """
     from pyspark.java_gateway import launch_gateway
 
-    global _begun, _connected
+    global _begun, _is_direct
     begun = _begun
     if begun is not None and not _is_current(begun, command):
         _end(begun)
@@ -259,7 +247,7 @@ def gateway(command: tuple[str, ...]) -> JavaGateway:
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
     connected.proc = begun.process
-    _begun, _connected = None, begun
+    _begun, _is_direct = None, True
     return connected
 
 

@@ -4,15 +4,15 @@ Problem: what an executor waits for at its start is Spark: its Java process, its
 for which Java loads classes and native libraries. None of it depends on the application, except for Spark's
 settings, and for the environment and the directory of the Java process.
 
-Design: `StartedAhead` starts Spark with settings that are expected, and runs a query of its own. An
-application that turns out to have other settings, or whose file changes environment variables, does not fit,
+Design: `StartedAhead` starts Spark with settings that are expected, and runs a small application. Another one
+that turns out to have other settings, or whose file changes environment variables, does not fit,
 and its process starts anew. What always differs is told to Spark afterwards: the folder from which its
 Python processes import the application, and the directory in which they and Hadoop resolve relative paths.
 
 Invariants:
 
 1. An application that fits gets what it would get from a Spark started for it.
-2. Nothing of the query that ran ahead is left but what Java has loaded.
+2. Nothing of what ran ahead is left but what Java and Python have loaded.
 
 Called by spare executors.
 """
@@ -20,18 +20,18 @@ Called by spare executors.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-
 from drivetrain.config import Config
+from drivetrain.config.catalog import run as state_keys
 from drivetrain.config.catalog import spark as keys
+from drivetrain.core.job.run_progress import QuietListener
 from drivetrain.core.plan.plan import Plan
+from drivetrain.spark.run import embedded
+from drivetrain.spark.run.warm_up_application import small_application
 from drivetrain.spark.session import java_start
 from drivetrain.spark.session.java_classes import java_class
 from drivetrain.spark.session.kafka_connector import connector_jars, uses_kafka
@@ -40,8 +40,6 @@ from drivetrain.spark.session.spark_session import session
 from drivetrain.spark.session.spark_settings import settings
 
 _PATH: Final = "PYTHONPATH"
-_ROWS: Final = 100
-_QUERY_S: Final = 60.0
 
 
 class StartedAhead:
@@ -51,40 +49,63 @@ class StartedAhead:
     """
 
     def __init__(self, config: Config) -> None:
+        self._settings: Final = _settings_of_spark(config)
         self._kind: Final = _kind(config)
         java_start.begin(config)
         self._spark: Final = session(config) if self._kind is not None else None
+        self._environment: Final = dict(os.environ)
 
     def warm_up(self, is_wanted: Callable[[], bool]) -> None:
-        """Run a small query with a state, until its first batches have ended or `is_wanted` says no."""
+        """Run a small application to its end, or until `is_wanted` says no."""
         if self._spark is None:
             return
-        scratch = tempfile.mkdtemp(prefix="drivetrain-ahead-")
-        try:
-            _run_small_query(self._spark, scratch, is_wanted)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="drivetrain-ahead-") as scratch:
+            sets = {**self._settings, state_keys.STATE_DIR.name: f"{scratch}/state"}
+            config = Config.load(None, {}, sets)
+            embedded.run(small_application(Path(scratch)), config, _Until(is_wanted))
 
-    def fits(self, config: Config, plan: Plan) -> bool:
-        """Whether an application with this configuration and plan may work here; it has been loaded."""
-        changed = java_start.changed_since_start()
-        if self._kind is None or changed is None or self._kind != _kind(config) or changed.keys() - {_PATH}:
-            return False
-        return not uses_kafka(plan) or bool(connector_jars(config, fetch=False))
+    def obstacle(self, config: Config, plan: Plan) -> str | None:
+        """Why an application with this configuration and plan, which has been loaded, may not work here.
+
+        None if it may.
+        """
+        if self._kind is None or not java_start.is_direct():
+            return "Spark's scripts have to start Java"
+        if self._kind != _kind(config):
+            return "its settings of Spark are others"
+        if variables := self._changed() - {_PATH}:
+            return f"environment variables have changed: {', '.join(sorted(variables))}"
+        if uses_kafka(plan) and not connector_jars(config, fetch=False):
+            return "it needs Kafka's connector"
+        return None
 
     def enter(self) -> None:
         """Tell Spark the import path and the directory of this process; they are others than at its start."""
         assert self._spark is not None
-        changed, directory = java_start.changed_since_start() or {}, os.getcwd()
+        directory = os.getcwd()
         environment: dict[str, str] = self._spark.sparkContext.environment
         environment[DIRECTORY_VARIABLE] = directory
-        if (path := changed.get(_PATH)) is not None:
-            environment[_PATH] = path
+        if _PATH in os.environ:
+            environment[_PATH] = os.environ[_PATH]
         jvm: Any = self._spark._jvm
         path_class = java_class(jvm, "org.apache.hadoop.fs.Path")
         files = java_class(jvm, "org.apache.hadoop.fs.FileSystem")
         local = files.getLocal(self._spark.sparkContext._jsc.hadoopConfiguration())
         local.setWorkingDirectory(path_class(directory))
+
+    def _changed(self) -> set[str]:
+        """The variables of this process that have changed since Spark started."""
+        before, now = self._environment, dict(os.environ)
+        return {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+
+
+def _settings_of_spark(config: Config) -> dict[str, str]:
+    """The settings of Spark as a user writes them, without those of an application."""
+    return {
+        setting.key.name: setting.key.parse.show(setting.value)
+        for setting in config
+        if setting.place != "default" and setting.key.name.startswith("spark.")
+    }
 
 
 def _kind(config: Config) -> tuple[str, Mapping[str, str], tuple[str, ...]] | None:
@@ -93,22 +114,12 @@ def _kind(config: Config) -> tuple[str, Mapping[str, str], tuple[str, ...]] | No
     return None if command is None else (config[keys.MASTER], dict(settings(config)), command)
 
 
-def _run_small_query(spark: SparkSession, scratch: str, is_wanted: Callable[[], bool]) -> None:
-    done = threading.Event()
+class _Until(QuietListener):
+    """Stops a run when it is not wanted any more."""
 
-    def look(batch: DataFrame, number: int) -> None:
-        batch.toArrow()
-        if number >= 1:
-            done.set()
+    def __init__(self, is_wanted: Callable[[], bool]) -> None:
+        self._is_wanted: Final = is_wanted
 
-    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).load()
-    keyed = rows.select((F.col("value") % 10).alias("key"), "value").where(F.col("value") >= 0)
-    counted = keyed.groupBy("key").agg(F.count("*"), F.max("value"))
-    started = counted.writeStream.outputMode("update").option("checkpointLocation", scratch)
-    query = started.foreachBatch(look).start()
-    try:
-        left_s = _QUERY_S
-        while not done.wait(0.1) and query.isActive and is_wanted() and left_s > 0:
-            left_s -= 0.1
-    finally:
-        query.stop()
+    def stop_requested(self) -> bool:
+        """Whether something else is to be done now."""
+        return not self._is_wanted()
