@@ -81,7 +81,8 @@ class Shell:
     ) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         """A cluster with what it said of itself."""
         wanted = ("--console", "--set", f"console.port={free_port()}") if console else ("--no-console",)
-        process = self.start("local", "--json", *wanted, "--port", free_port(), *more, **environ)
+        wanted += ("--set", "worker.spare-executors=0", "--port", free_port())
+        process = self.start("local", "--json", *wanted, *more, **environ)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, (self.directory / "stderr").read_text()

@@ -4,7 +4,7 @@ Problem: an executor that replaces a lost one needs several seconds for what is 
 
 Design: a worker starts `python -m drivetrain.cluster.executor --spare FILE` ahead, and gives it a launch by a
 line over the pipe that ties it to its worker. If the application turns out not to fit what is there, the
-process becomes what the worker would have started otherwise: it executes its own program anew, with the
+process becomes what the worker would have started otherwise: it executes its own program again, with the
 launch file, and keeps its process id and its output.
 
     PREPARING ──▶ WAITING ──handover──▶ an executor
@@ -86,10 +86,10 @@ class Spare:
             obstacle = "it cannot be loaded"  # the program from the start reports why
         if obstacle is not None:
             log.info("the application cannot use the Spark that was started ahead: %s", obstacle)
-            self._start_anew()
+            self._start_over()
         self._ahead.enter()
 
-    def _start_anew(self) -> NoReturn:
+    def _start_over(self) -> NoReturn:
         """Become the process that the worker would have started without a spare."""
         assert self._handover is not None
         environment = dict(self._environment)

@@ -1,7 +1,6 @@
 """Executors that a worker starts ahead, with Spark running, and gives to the next launches.
 
-Problem: the death of an executor, or of an application master, costs the seconds that Spark takes to start,
-on every worker anew.
+Problem: the death of an executor, or of an application master, costs the seconds that Spark takes to start.
 
 Design: after each launch of an executor, and when the worker begins, `worker.spare-executors` processes are
 started with Spark's settings of that launch; a launch with the same settings takes one, see
@@ -10,7 +9,7 @@ that ends by itself is started again after a pause that grows.
 
 Invariants:
 
-1. There are at most as many untaken spares as the worker was told, all for the settings wanted last.
+1. There are at most `worker.spare-executors` untaken spares, all for the settings wanted last.
 2. A spare is given to one launch. Until then it has no keys, no code and no slots.
 3. A spare's record is durable before its process is started, like that of a launch.
 

@@ -6,7 +6,7 @@ settings, and for the environment and the directory of the Java process.
 
 Design: `StartedAhead` starts Spark with settings that are expected, and runs a small application. Another one
 that turns out to have other settings, or whose file changes environment variables, does not fit,
-and its process starts anew. What always differs is told to Spark afterwards: the folder from which its
+and its process starts over. What always differs is set afterwards: the folder from which Spark's
 Python processes import the application, and the directory in which they and Hadoop resolve relative paths.
 
 Invariants:

@@ -184,7 +184,7 @@ def _connector_at_hand(config: Config) -> list[Path]:
 def begin(config: Config) -> None:
     """Start Java for a session with this configuration, if that is possible without Spark's scripts."""
     global _begun
-    if _begun is None and not _is_direct and (command := direct_command(config)) is not None:
+    if _begun is None and (command := direct_command(config)) is not None:
         choose_forks()
         with contextlib.suppress(OSError):  # the session tries again, and reports it
             _begun = _started(command)
