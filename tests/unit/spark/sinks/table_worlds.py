@@ -1,4 +1,4 @@
-"""Tables of each format that the same tests write to: opened as an application does, read back by Polars."""
+"""Tables of each format that the same tests write to like an application: read by Polars and by DuckDB."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import unquote
 
 import deltalake
+import duckdb
 import polars as pl
 import pyarrow as pa
 from sink_worlds import Crash, _with_before
@@ -40,6 +42,10 @@ class TableWorld:
         raise NotImplementedError
 
     def read(self) -> pl.DataFrame:
+        raise NotImplementedError
+
+    def by_duckdb(self, *columns: str) -> list[tuple[Any, ...]]:
+        """These columns of all rows, in order."""
         raise NotImplementedError
 
     def ids(self) -> list[int]:
@@ -117,6 +123,20 @@ class DeltaWorld(TableWorld):
     def read(self) -> pl.DataFrame:
         return pl.read_delta(self.place)
 
+    def by_duckdb(self, *columns: str) -> list[tuple[Any, ...]]:
+        """By the protocol alone: DuckDB reads the log, and the files that it has; no Delta library reads."""
+        log = duckdb.read_json(
+            f"{self.place}/_delta_log/*.json",
+            columns={"add": "STRUCT(path VARCHAR)", "remove": "STRUCT(path VARCHAR)"},
+            format="newline_delimited",
+            filename=True,
+        )
+        paths = log.filter("add is not null or remove is not null")
+        newest = paths.aggregate("coalesce(add.path, remove.path), arg_max(add is not null, filename)")
+        shown = [f"{self.place}/{unquote(path)}" for path, is_shown in newest.fetchall() if is_shown]
+        rows = duckdb.read_parquet(shown, hive_partitioning=True, union_by_name=True)
+        return sorted(rows.select(*columns).fetchall())
+
     def table(self) -> deltalake.DeltaTable:
         return deltalake.DeltaTable(self.place)
 
@@ -168,6 +188,10 @@ class IcebergWorld(TableWorld):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return pl.scan_iceberg(self.table().metadata_location, reader_override="native").collect()
+
+    def by_duckdb(self, *columns: str) -> list[tuple[Any, ...]]:
+        connection = self.table().scan().to_duckdb("found")
+        return sorted(connection.table("found").select(*columns).fetchall())
 
     def shown(self) -> set[str]:
         return {Path(task.file.file_path).name for task in self.table().scan().plan_files()}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -70,6 +71,8 @@ def test_each_partition_has_a_directory_and_its_files_do_not_repeat_its_columns(
 def test_readers_find_the_values_again(tmp_path: Path) -> None:
     opened(tmp_path).write(batch(0, *ODD), 0)
     assert by_arrow(tmp_path) == list(enumerate(ODD))
+    every = duckdb.read_parquet(str(tmp_path / "out" / "**/*.parquet"), hive_partitioning=True)
+    assert sorted(every.select("id", "p").fetchall()) == list(enumerate(ODD))
 
 
 def test_an_empty_text_is_in_the_partition_of_nulls(tmp_path: Path) -> None:

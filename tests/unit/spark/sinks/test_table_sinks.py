@@ -136,6 +136,7 @@ def test_every_row_is_there_once_wherever_processes_die(
             except Crash:
                 del waiting[0]
         assert tables.ids() == [0, 1, 2, 3, 4, 5]
+        assert tables.by_duckdb("id") == [(id,) for id in range(6)]
 
 
 def step(sink: Any, committed: int, with_checkpoints: bool) -> int:
@@ -371,6 +372,7 @@ def test_a_row_replaces_the_one_with_its_key_once(tables: TableWorld) -> None:
     sink.prepare(balances(a=6, d=7), 3)
     assert publish_transaction({"a": upserting(tables)}, 1, {"a": 3}) == {"a": 3}
     assert accounts(tables) == {"a": 6, "b": 3, "c": 4, "d": 7}
+    assert dict(tables.by_duckdb("account", "balance")) == accounts(tables)
     with pytest.raises(OutputError, match="some rows have no key"):
         sink.write(frame(account=pa.array([None], pa.string()), balance=pa.array([1], pa.int64())), 4)
     other = upserting(tables, state="other")
