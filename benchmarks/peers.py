@@ -55,6 +55,8 @@ def start_pyspark(name: str, **conf: str) -> tuple[SparkSession, float]:
     began_s = time.perf_counter()
     chosen = dict(settings(Config.load(None, {}, {})))
     chosen.pop("spark.hadoop.fs.file.impl", None)  # a class of ours, which no PySpark has
+    # Ours has one stateful operator in a query. With two, the second takes what the first closes for late.
+    chosen.pop("spark.sql.streaming.statefulOperator.allowMultiple")
     if name == DEFAULTS:
         alike = ("spark.driver.memory", "spark.ui.enabled", "spark.sql.session.timeZone")
         chosen = {key: chosen[key] for key in alike}
