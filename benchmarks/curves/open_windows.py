@@ -10,9 +10,14 @@ from benchmarks import data
 from benchmarks.curves.batch_rows import write_files
 from benchmarks.curves.curve import Curve, Figure
 from benchmarks.curves.few_batches import Batches, file_batches
+from benchmarks.measure import cpu_s
 
 SLIDE_S = 10
-WARM, COUNT = 1, 2
+ROWS = 500_000
+"""In each batch, whatever the point: a batch costs something for each open window of each key, too."""
+WARM, COUNT = 2, 2
+MOST_OF_SPARKS_OWN = 50
+"""With more windows of Spark's own a point takes minutes."""
 
 
 def application(source: Path, out: Path, windows_open: int) -> Any:
@@ -28,17 +33,40 @@ def application(source: Path, out: Path, windows_open: int) -> Any:
     return app
 
 
+def of_sparks_own(source: Path, work: Path, windows_open: int) -> float:
+    """CPU ms of a batch of the same job with Spark's `window(ts, size, slide)`, in the session that runs."""
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+    spark, ended = SparkSession.active(), [0.0]
+
+    def write(df: DataFrame, _number: int) -> None:
+        df.write.mode("append").parquet(str(work / "spark-out"))
+        ended.append(cpu_s())
+
+    reader = spark.readStream.schema(data.EVENT_SCHEMA).option("maxFilesPerTrigger", 1)
+    events = reader.json(str(source)).withWatermark("ts", "5 seconds")
+    window = F.window("ts", f"{windows_open * SLIDE_S} seconds", f"{SLIDE_S} seconds")
+    counted = events.groupBy("key", window).agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+    flat = counted.select("key", F.col("window.start").alias("start"), "n", "total")
+    query = flat.writeStream.foreachBatch(write).option("checkpointLocation", str(work / "spark-state"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    return (ended[WARM + COUNT] - ended[WARM]) * 1000 / COUNT
+
+
 def measure(windows_open: int, work: Path) -> Mapping[str, float]:
-    """Batches of as many events as take a few seconds; the figure is for a million."""
+    """Both, one after the other; the figures are for a million messages."""
     from drivetrain import run
 
-    rows = max(100_000, 2_000_000 // windows_open)
-    write_files(work / "in", rows, WARM + COUNT)
+    write_files(work / "in", ROWS, WARM + COUNT)
     batches = Batches()
     config = file_batches(work / "in", work)
     run(application(work / "in", work / "out", windows_open), config, batches)
-    taken = batches.figures(WARM, COUNT)
-    return {"cpu_s": taken["cpu_ms"] / 1000 / rows * 1e6, "seconds": taken["ms"] / 1000 / rows * 1e6}
+    taken, million = batches.figures(WARM, COUNT), 1e6 / ROWS
+    figures = {"cpu_s": taken["cpu_ms"] / 1000 * million, "seconds": taken["ms"] / 1000 * million}
+    if windows_open <= MOST_OF_SPARKS_OWN:
+        figures["spark_cpu_s"] = of_sparks_own(work / "in", work, windows_open) / 1000 * million
+    return figures
 
 
 CURVE = Curve(
@@ -47,6 +75,10 @@ CURVE = Curve(
     quantity="open windows of a key",
     points=(1, 2, 5, 10, 20, 50, 100, 200, 500),
     quick_points=(1, 5, 20),
-    figures=(Figure("cpu_s", "CPU s for a million"), Figure("seconds", "seconds for a million")),
+    figures=(
+        Figure("cpu_s", "CPU s for a million"),
+        Figure("seconds", "seconds for a million"),
+        Figure("spark_cpu_s", "with Spark's own windows, CPU s for a million"),
+    ),
     measure=measure,
 )

@@ -41,6 +41,7 @@ from drivetrain.spark.compile.frame import Frame, require_column
 from drivetrain.spark.compile.late import BEFORE_ALL_MS
 from drivetrain.spark.compile.lowering import column_function, spark_column
 from drivetrain.spark.compile.partial_results import of_messages, of_partial_results, partial_values, results
+from drivetrain.spark.compile.sliding import with_sliding_ends
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.connector.reduction import END, PartialValue
 
@@ -203,14 +204,13 @@ def with_ends(df: DataFrame, window: Window, timestamp: str) -> DataFrame:
     Drivetrain's, and `END` is then Spark's event time.
     """
     first_ms = first_window_ms(window) if timestamp == _AT else 0
-    if window.kind == "tumbling":
+    if window.kind == "sliding":
+        ended = with_sliding_ends(df, window, timestamp, first_ms, END)
+    else:
         df = df.where(F.col(TS).isNotNull())
         micros, size_us = F.unix_micros(timestamp), F.lit(window.size_ms * 1000)
         end = F.timestamp_micros(micros - F.pmod(micros - F.lit(first_ms * 1000), size_us) + size_us)
-    else:
-        lengths = [f"{ms} milliseconds" for ms in (window.size_ms, window.step_ms, first_ms)]
-        end = F.window(timestamp, *lengths)["end"]
-    ended = df.withColumn(END, end)
+        ended = df.withColumn(END, end)
     return with_event_time(ended, END) if timestamp == _AT else ended
 
 

@@ -1,15 +1,17 @@
-"""Drivetrain's own Java classes, which write local files: Hadoop's, and the segments of channels.
+"""Drivetrain's own Java classes, which write local files (Hadoop's, and channels' segments) or change plans.
 
 Problem: Hadoop sets the permissions of each file that it makes by starting `chmod`, unless its native library
 is installed, which no Python package brings. Spark makes two files (one is a checksum) for each entry of a
 checkpoint, so a small application starts some 180 processes: about a tenth of its CPU time. And handing the
-messages of a channel to Python, which writes them, takes longer than writing them.
+messages of a channel to Python, which writes them, takes longer than writing them. And Spark copies a message
+into each of its sliding windows before it is counted, which no other query can avoid.
 
 Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process;
-`spark.channel.java_segments` uses another. `drivetrain warm-up` compiles them, with the compiler that Spark
-itself brings, into a jar in the user's cache.
+`spark.channel.java_segments` uses another; `AggregateBeforeWindows` is an extension of Spark's planner (see
+`spark.compile.sliding`). `drivetrain warm-up` compiles them, with the compiler that Spark itself brings, into
+a jar in the user's cache.
 Sessions with a local master use the jar if it exists; on a Spark cluster, whose executors do not have it,
-Hadoop's own file system stays, and Python writes segments.
+Hadoop's own file system stays, Python writes segments, and plans stay as they are.
 
 Invariants:
 
@@ -50,6 +52,8 @@ _SOURCES: Final = Path(__file__).with_name("java")
 _CLASS: Final = "drivetrain.DirectLocalFileSystem"
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 _FILE_SYSTEM: Final = "spark.hadoop.fs.file.impl"
+_EXTENSIONS: Final = "spark.sql.extensions"
+_RULES: Final = "drivetrain.AggregateBeforeWindows"
 
 
 def jar_path() -> Path:
@@ -71,7 +75,11 @@ def spark_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
     path = usable_jar() if master.startswith("local") and _FILE_SYSTEM not in own else None
     if path is None:
         return {}
-    return {_CLASS_PATH: ":".join(filter(None, [str(path), own.get(_CLASS_PATH)])), _FILE_SYSTEM: _CLASS}
+    return {
+        _CLASS_PATH: ":".join(filter(None, [str(path), own.get(_CLASS_PATH)])),
+        _FILE_SYSTEM: _CLASS,
+        _EXTENSIONS: ",".join(filter(None, [own.get(_EXTENSIONS), _RULES])),
+    }
 
 
 def make_jar() -> Path:
