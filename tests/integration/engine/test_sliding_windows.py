@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 from collections import defaultdict
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,8 +88,8 @@ def test_windows_are_those_of_a_model_whatever_they_and_the_messages_are(
     assert found == naive(rows, size, step, first)
 
 
-def plan_of(df: DataFrame) -> str:
-    return str(df._jdf.queryExecution().executedPlan().toString())
+def is_by_pane(plan: object) -> bool:
+    return re.search(r"HashAggregate\(keys=\[[^]]*__pane_us", str(plan)) is not None
 
 
 def has_rule(spark: SparkSession) -> bool:
@@ -98,8 +100,21 @@ def test_messages_are_aggregated_before_they_are_copied_where_java_has_the_rule(
     window = windows.sliding("10 s", "4 s")
     ended = sliding.with_sliding_ends(frame(spark, [(1, "a", 1, 1.0, None)]), window, "at", 0, "end")
     counted = ended.where("k is not null").groupBy("k", "end").agg(*aggregates())
-    assert ("merge_count" in plan_of(counted)) == has_rule(spark)
+    assert is_by_pane(counted._jdf.queryExecution().executedPlan()) == has_rule(spark)
     assert [row["messages"] for row in counted.collect()] == [1, 1, 1]
+
+
+def test_so_are_those_of_a_streams_batches(spark: SparkSession, tmp_path: Path) -> None:
+    frame(spark, [(n, "a", n, 1.0, None) for n in range(20)]).write.parquet(str(tmp_path / "in"))
+    read = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    ended = sliding.with_sliding_ends(read, windows.sliding("10 ms", "5 ms"), "at", 0, "end")
+    counts: list[int] = []
+    writer = ended.groupBy("k", "end").agg(*aggregates()).writeStream.outputMode("complete")
+    writer = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True)
+    query = writer.foreachBatch(lambda df, _: counts.extend(row["messages"] for row in df.collect())).start()
+    query.awaitTermination(120)
+    assert is_by_pane(query._jsq.explainInternal(False)) == has_rule(spark)
+    assert sorted(counts) == [5, 5, 10, 10, 10]
 
 
 @pytest.mark.parametrize(
@@ -183,11 +198,11 @@ def test_results_and_late_messages_are_those_of_sparks_own_windows(
 def test_a_run_continues_with_the_state_of_sparks_own_windows_and_theirs_with_ours(
     drive: Harness, monkeypatch: pytest.MonkeyPatch, cut: bool
 ) -> None:
-    write(drive.directory / "in", lines(4, 900, disorders_ms=[0, 1_900]))
+    write(drive.directory / "in", lines(4, 2_000, disorders_ms=[0, 1_900]))
     window, outcomes = windows.sliding("9 s", "2 s"), []
     for make in (as_spark_does, sliding.with_sliding_ends, as_spark_does):
         monkeypatch.setattr(windowed, "with_sliding_ends", make)
-        app, listener = application(drive, window, "out", cut=cut), Reading(2, of_channel=cut)
+        app, listener = application(drive, window, "out", cut=cut), Reading(1, of_channel=cut)
         outcomes.append(drive.run(app, listener=listener, run__max_batch_bytes="8 KiB").outcome)
     assert outcomes == [RunOutcome.STOPPED] * 3
     monkeypatch.setattr(windowed, "with_sliding_ends", sliding.with_sliding_ends)

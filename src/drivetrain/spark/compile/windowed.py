@@ -204,7 +204,7 @@ def with_ends(df: DataFrame, window: Window, timestamp: str) -> DataFrame:
     Drivetrain's, and `END` is then Spark's event time.
     """
     first_ms = first_window_ms(window) if timestamp == _AT else 0
-    if window.kind == "sliding":
+    if window.step_ms < window.size_ms:
         ended = with_sliding_ends(df, window, timestamp, first_ms, END)
     else:
         df = df.where(F.col(TS).isNotNull())
