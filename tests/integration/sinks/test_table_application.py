@@ -7,6 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import duckdb
 import polars as pl
 import pytest
 from killed_runs import run_killed_at
@@ -66,6 +68,8 @@ def test_values_of_every_type_arrive(
     assert list(first[:-1]) == wanted
     assert first[-1] in ([{"key": "k", "value": 1.5}], {"k": 1.5})
     assert all(value is None for value in second)
+    by_duckdb = _delta_by_duckdb(tmp_path) if kind == "delta" else _iceberg_by_duckdb(tmp_path, "table")
+    assert by_duckdb.order("whole nulls last").fetchall() == [(*wanted, {"k": 1.5}), second]
 
 
 def test_a_large_batch_is_written_by_the_workers_in_partitions(
@@ -95,7 +99,6 @@ def test_a_large_batch_is_written_by_the_workers_in_partitions(
 def test_a_null_that_tasks_meet_where_the_table_has_none_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import deltalake
     import pyarrow as pa
 
     monkeypatch.setattr(small_batches, "small_table", lambda _: None)
@@ -148,10 +151,13 @@ def test_an_application_that_is_killed_after_a_commit_fills_its_tables_exactly(t
     totals = pl.read_delta(str(tmp_path / "totals"))
     assert dict(totals.select("account", "cents").rows()) == wanted
     assert totals.height == 5
+    assert sorted(_delta_by_duckdb(tmp_path, "ledger").select("id").fetchall()) == [(n,) for n in range(ROWS)]
     ledger, totals = (_read_iceberg(tmp_path, name) for name in ("ledger", "totals"))
     assert sorted(ledger["id"].to_list()) == list(range(ROWS))
     assert ledger.select((pl.col("account") == pl.format("a{}", pl.col("id") % 5)).all()).item()
     assert sorted(totals.select("account", "cents").rows()) == sorted(wanted.items())
+    found = _iceberg_by_duckdb(tmp_path, "totals").select("account", "cents").fetchall()
+    assert sorted(found) == sorted(wanted.items())
     _requires_rows_of_the_ledger_as_a_stream(tmp_path)
     refused = CliRunner().invoke(app, ["run", str(file), *more, "--fresh"])
     assert refused.exit_code == 2
@@ -160,11 +166,25 @@ def test_an_application_that_is_killed_after_a_commit_fills_its_tables_exactly(t
 
 def _read_iceberg(directory: Path, name: str) -> pl.DataFrame:
     """The rows of a table, by Polars' own reader."""
+    place = _iceberg(directory, name).metadata_location
+    return pl.scan_iceberg(place, reader_override="native").collect()
+
+
+def _iceberg_by_duckdb(directory: Path, name: str) -> duckdb.DuckDBPyRelation:
+    """The rows of a table as pyiceberg hands them to DuckDB."""
+    return _iceberg(directory, name).scan().to_duckdb("found").table("found")
+
+
+def _iceberg(directory: Path, name: str) -> Any:
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("lake", uri=f"sqlite:///{directory}/lake.db", warehouse=f"file://{directory}/lake")
-    place = catalog.load_table(f"bank.{name}").metadata_location
-    return pl.scan_iceberg(place, reader_override="native").collect()
+    return catalog.load_table(f"bank.{name}")
+
+
+def _delta_by_duckdb(directory: Path, name: str = "table") -> duckdb.DuckDBPyRelation:
+    """The rows of a table as DuckDB reads its files, which the Delta library names."""
+    return duckdb.from_arrow(deltalake.DeltaTable(str(directory / name)).to_pyarrow_dataset())
 
 
 READING = """
