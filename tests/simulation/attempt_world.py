@@ -180,10 +180,11 @@ class AttemptWorld(World):
 
     async def _app_master(self, node: Node) -> None:
         self._born(node)
-        system = await self.system(node, app_master_name(APP, self.epoch))
+        epoch = int(node.name.removeprefix("am"))  # the next one may have been started already
+        system = await self.system(node, app_master_name(APP, epoch))
         masters = [f"m1:{PORT}", f"m2:{PORT}"]
         log = self.simulation.record
-        setup = Setup(APP, self.epoch, self.spec, masters, system.config, "", node.clock_ms, log)
+        setup = Setup(APP, epoch, self.spec, masters, system.config, "", node.clock_ms, log)
         setup = self.placed(setup)
         application, plan = self.drawn.built(0), self.drawn.plan
         planned = PlannedApplication(vertices_of(plan), plan, application.name, application.naming_settings)

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pytest
 from app_master_world import SETTINGS
@@ -45,6 +46,8 @@ from drivetrain.spark.checkpoints import from_savepoint
 from drivetrain.spark.connector.sink import SinkContext
 from drivetrain.spark.run import copying
 from model_store import ModelStore
+
+W = TypeVar("W", bound="MovedWorld")
 
 PLACE = "s3://states"
 LOOK_S = 1.0
@@ -351,9 +354,13 @@ class SteppedWatch:
 
 
 @contextlib.contextmanager
-def moved_world(simulation: Simulation, deaths: Sequence[CrashPoint] | None = None) -> Iterator[MovedWorld]:
+def moved_world(
+    simulation: Simulation,
+    deaths: Sequence[CrashPoint] | None = None,
+    kind: type[W] = MovedWorld,  # type: ignore[assignment]
+) -> Iterator[W]:
     """A world whose processes have its clock, its disks, its store and its engine."""
-    with made_world(lambda place: MovedWorld(simulation, place, deaths)) as (world, patched):
+    with made_world(lambda place: kind(simulation, place, deaths)) as (world, patched):
         patched.setattr(copied_checkpoints, "open_place", lambda *_, **__: (world.store, "states"))
         for module in (application_copies, executor_copies):
             patched.setattr(module, "ContinuationWatch", SteppedWatch)

@@ -9,7 +9,7 @@ its launch holds these slots. The executors take none of their own, and run on t
 below the worker's own (docs/decisions/0188-an-application-with-a-remote-state-runs-on-one-worker.md). So no
 application has a part of its slots and waits for the rest.
 
-Called by clients, the leader, application masters and executors. Imports neither pyspark nor pyarrow.
+Called by the leader and by application masters. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -67,16 +67,4 @@ def require_held(config: Config, held: int) -> None:
             got=f"{held}: the configuration of its worker differs from the one it was submitted with",
             remedy=f"submit it with {run_keys.STATE_DIR.name}, {keys.EXECUTORS.name} and "
             f"{keys.EXECUTOR_SLOTS.name} in its configuration",
-        )
-
-
-def refuse_replay(config: Config, replay_from_ms: int | None) -> None:
-    """Raise ConfigError if a replay is to begin that another worker could not begin again."""
-    if is_remote(config) and replay_from_ms is not None:
-        raise ConfigError(
-            "a replay of an application whose state is in an object store is begun outside of a cluster",
-            where=run_keys.STATE_DIR.name,
-            got=config[run_keys.STATE_DIR],
-            remedy="begin it with `drivetrain run` and the same state.dir, stop it once its first checkpoint "
-            "is made, and submit the application without that option: it continues",
         )

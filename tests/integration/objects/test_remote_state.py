@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 from test_lost_machine import Notices, rows_in
 
@@ -17,6 +18,7 @@ from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import InputError, UnavailableError, UserError
 from drivetrain.runtime.checkpoints import continuation_watch, state_lease
+from drivetrain.spark.run import preparing
 from object_store import S3Server
 from store_faults import Fault, FaultyStore
 
@@ -145,3 +147,50 @@ def test_a_store_that_fails_again_and_again_costs_no_result(
         assert run(counted(name, None), elsewhere).outcome is RunOutcome.FINISHED
         assert all(proxy.faults[kind] for kind in kinds[:3])
     require_exact(bucket)
+
+
+class LostHereError(Exception):
+    """The machine is lost at this point."""
+
+
+def test_a_replay_goes_on_elsewhere_though_its_machine_is_lost_before_its_first_checkpoint(
+    spark: SparkSession, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(rate: float | None) -> Application:
+        app = Application("timed")
+        made = app.read(sources.generate(rows=ROWS, every="1 s", rate_per_s=rate), name="made")
+        made.sink(sinks.parquet("s3://replayed/each"), name="each")
+        return app
+
+    bucket = s3.bucket("replayed")
+    here, elsewhere = (config(s3, "replayed", tmp_path / name) for name in ("here", "elsewhere"))
+    with start(timed(150), here) as running:
+        wait_for(lambda: len(list((bucket / "each").glob("part-*"))) > 1)
+        running.stop()
+    with pytest.raises(UserError, match="already has a state in the store"):
+        run(timed(None), elsewhere, replay_from=0)
+
+    def lost(_sinks: object) -> None:
+        raise LostHereError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(preparing, "publish_prepared", lost)
+        with pytest.raises(LostHereError):
+            run(timed(None), here, replay_from=0)
+    shutil.rmtree(tmp_path / "here")
+    notices = Notices()
+    assert run(timed(None), elsewhere, notices).outcome is RunOutcome.FINISHED
+    assert sum(ELSEWHERE in text for text in notices.texts) == 1
+    former, new = (
+        [id for file in files for id in pq.read_table(file)["id"].to_pylist()]
+        for files in _by_life(bucket / "each")
+    )
+    assert sorted(new) == list(range(ROWS)), "the new life is complete"
+    assert former
+    assert len(former) == len(set(former)), "and the former one has shown nothing twice"
+
+
+def _by_life(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files of the first life, and those of the second."""
+    files = sorted(folder.glob("part-*"))
+    return [f for f in files if "-life" not in f.name], [f for f in files if "-life2-" in f.name]

@@ -21,7 +21,7 @@ from drivetrain.runtime.run_directory import RunDirectory
 from model_store import ModelStore
 
 REMOTE = {"state.dir": "hdfs://nowhere:1/states"}
-ASKED = {"fresh": False, "replay_from_ms": None, "savepoint": None}
+ASKED = {"fresh": False, "savepoint": None}
 
 
 def begin(copies: ExecutorCopies, place: Path, wait_s: float = 0.0, **asked: object) -> bool:
@@ -40,11 +40,6 @@ def test_a_state_in_a_directory_is_left_alone(tmp_path: Path) -> None:
         begin(copied, tmp_path)
 
 
-def test_a_replay_that_would_not_begin_again_elsewhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="begun outside of a cluster"):
-        begin(ExecutorCopies(Config.load(None, {}, REMOTE)), tmp_path, replay_from_ms=0)
-
-
 class Submission:
     """An executor of one epoch of a submission, on a disk of its own."""
 
@@ -54,7 +49,7 @@ class Submission:
         self.copies = ExecutorCopies(Config.load(None, {}, REMOTE), Claimant(submission, epoch))
 
     def begin(self, savepoint: str | None) -> bool:
-        return self.copies.begin(self.rundir, 0.0, fresh=False, replay_from_ms=None, savepoint=savepoint)
+        return self.copies.begin(self.rundir, 0.0, fresh=False, savepoint=savepoint)
 
     def prepare(self, *, has_copied: bool) -> None:
         """Begin with the savepoint, and perhaps die before its life is copied."""

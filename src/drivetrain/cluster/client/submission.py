@@ -36,7 +36,6 @@ from drivetrain.api.settings import Setting
 from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
 from drivetrain.cluster.client.refusals import require_name
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationView, Priority
-from drivetrain.cluster.one_worker import refuse_replay
 from drivetrain.code.application_file import ApplicationFileError, load_application, split_target
 from drivetrain.code.archive import Archive, pack
 from drivetrain.config import Config, split_sets
@@ -90,7 +89,6 @@ def prepare_submission(
     """
     refuse_copies(config)
     from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
-    refuse_replay(config, from_ms)
     file, attribute = split_target(target)
     found = _load(target, sets)
     _, settings = split_sets(sets, found.settings)

@@ -10,7 +10,9 @@ every few seconds whether the claim is still the newest, and ends if it is not.
 
 A life that begins with a savepoint is copied before this executor answers that it was prepared. The registry
 then notes that the request for it was fulfilled, and only after that a fragment runs. So another worker
-begins with the copy; or with the savepoint again, when nothing has run.
+begins with the copy; or with the savepoint again, when nothing has run. A life of a replay is copied, too
+(`preparing`); the former one is continued here first, if its state is elsewhere, so that what its last
+checkpoint has is published.
 
 Claims name the epoch of their application master. The leader has replaced a former epoch of the same
 submission, so its lease is not waited for; and an executor of a former epoch, which wakes late, claims
@@ -26,7 +28,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from drivetrain.cluster.one_worker import refuse_replay
 from drivetrain.config import Config
 from drivetrain.runtime.checkpoints.checkpoint_copy import Claimant, StillRunningError
 from drivetrain.runtime.checkpoints.checkpoint_copying import CheckpointCopying
@@ -62,7 +63,6 @@ class ExecutorCopies:
         wait_s: float,
         *,
         fresh: bool,
-        replay_from_ms: int | None,
         savepoint: str | None,
     ) -> bool:
         """Make sure that the state here is what the store continues, for the executor that prepares it.
@@ -73,7 +73,6 @@ class ExecutorCopies:
         refuse_copies(self._config)
         if not self._is_remote:
             return False
-        refuse_replay(self._config, replay_from_ms)
         until_s = time.monotonic() + wait_s
         while True:
             self.copies = copies = CopiedCheckpoints.of(rundir, self._config, self._by)
@@ -83,6 +82,11 @@ class ExecutorCopies:
             except StillRunningError:
                 if time.monotonic() > until_s:
                     raise
+
+    def has_state_elsewhere(self, rundir: RunDirectory) -> bool:
+        """Whether the state is in the store, and not in this directory."""
+        newest = None if self.copies is None or rundir.started else self.copies.newest()
+        return newest is not None and newest.manifest is not None
 
     def copy_life(self, rundir: RunDirectory) -> None:
         """Copy the life that has just begun with a savepoint, before the answer that it has.

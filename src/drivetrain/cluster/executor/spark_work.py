@@ -23,6 +23,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from drivetrain.api import Application
@@ -150,9 +151,7 @@ class SparkWork:
             try:
                 if first and savepoint is not None and rundir.preparation.has_begun_state:
                     rundir.clear()  # nothing has run: the request would no longer be there
-                is_over = first and self.copies.begin(
-                    rundir, PREDECESSOR_S, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
-                )
+                is_over = first and self.copies.begin(rundir, PREDECESSOR_S, fresh=fresh, savepoint=savepoint)
                 waits = None
                 if first and savepoint is None:  # which has what sources had noted
                     waits = awaited(plan.graph, rundir, self.config, starts_over=fresh)
@@ -188,24 +187,26 @@ class SparkWork:
         own = plan
         plan, record = self._in_force(own, rundir, from_file=fresh or savepoint is not None, first=first)
         begins = fresh or replay_from_ms is not None or savepoint is not None
-        finished = is_over or (rundir.finished is not None and not begins)
+        finished = not begins and (is_over or rundir.finished is not None)
         resumed = not begins and rundir.started
         if finished:
             if first:
                 rundir.preparation.note(self._preparer, rundir.preparation.schemas)
         elif first:
-            self._execution = preparing.prepare(
-                plan,
-                rundir,
-                self.config,
+            prepare = partial(
+                preparing.prepare,
+                rundir=rundir,
+                config=self.config,
                 flow=self.flow,
                 host=self._host,
-                fresh=fresh,
-                replay_from_ms=replay_from_ms,
-                savepoint=savepoint,
-                version=record,
                 copies=self.copies.copies,
                 replanned=lambda: self._in_force(own, rundir, first=True),
+            )
+            if replay_from_ms is not None and not fresh and self.copies.has_state_elsewhere(rundir):
+                prepare(plan, version=record)  # what its last checkpoint has is published from here
+                plan, record = self._in_force(own, rundir, first=True)
+            self._execution = prepare(
+                plan, version=record, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
             )
             if savepoint is not None:
                 self.copies.copy_life(rundir)

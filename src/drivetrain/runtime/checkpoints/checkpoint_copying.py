@@ -16,9 +16,16 @@ pyarrow.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Transaction
+from drivetrain.core.checkpoint.transaction import (
+    NO_TXID,
+    CheckpointRecord,
+    Phase,
+    Snapshot,
+    Transaction,
+)
 from drivetrain.errors import OutputError, UserError
 from drivetrain.runtime.checkpoints.change_files import change_files
 from drivetrain.runtime.checkpoints.checkpoint_parts import manifest_of, parts_of_checkpoint
@@ -54,6 +61,21 @@ class CheckpointCopying:
         transaction, self._clock_ms = CheckpointFiles(self._rundir.home).transaction(), self._clock.read()
         if self._copies is not None and transaction is not None and transaction.record is not None:
             self._copy(self._copies, transaction.record)
+
+    def begin_life(self, fragments: Iterable[str]) -> None:
+        """Copy that a life begins without a state, as one of a replay does, as its first checkpoint.
+
+        Raises what `before` raises.
+        """
+        if self._copies is None:
+            return
+        files = CheckpointFiles(self._rundir.home)
+        record = CheckpointRecord(NO_TXID + 1, 1, {id: Snapshot(-1) for id in fragments})
+        for id in record.fragments:
+            Snapshots(files.snapshots).place(id, record.round).mkdir(parents=True, exist_ok=True)
+        self._clock_ms = self._clock.read()
+        self._copy(self._copies, record)
+        files.persist(Transaction(record.txid, Phase.COMMITTED, record.round, record=record))
 
     def _copy(self, copies: CopiedCheckpoints, record: CheckpointRecord) -> None:
         snapshots = Snapshots(CheckpointFiles(self._rundir.home).snapshots)

@@ -33,11 +33,13 @@ from drivetrain.api.graphs.literal_secrets import literal_secret_notice, literal
 from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.plan import Plan
+from drivetrain.runtime.checkpoints.checkpoint_copying import CheckpointCopying
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.claim_file import claim_name
 from drivetrain.runtime.checkpoints.copied_checkpoints import CopiedCheckpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.planned_version import planned_version
+from drivetrain.runtime.state_place import copies_place
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, opened_savepoint
 from drivetrain.spark.checkpoints.restoring import restore_lost
 from drivetrain.spark.connector.publishing import publish_prepared
@@ -124,7 +126,20 @@ def prepare(
         )
     claim_sinks(execution.sinks, rundir)
     execution.copies = copies
+    if copies is not None and replay_from_ms is not None:
+        _end_former_life(execution, copies)
     return execution
+
+
+def _end_former_life(execution: Execution, copies: CopiedCheckpoints) -> None:
+    """Copy that a replay begins another life, and then publish what the former one had prepared.
+
+    In this order: another machine that continued the former life from its last checkpoint would give the
+    numbers of what was published after that to other results. If we die in between, these results are
+    published with the new life's first, or dropped on another machine.
+    """
+    CheckpointCopying(execution.rundir, copies).begin_life(f.id for f in execution.plan.fragments)
+    publish_prepared(execution.sinks)
 
 
 def _claim(
@@ -222,7 +237,8 @@ def _prepared(
         sink.validate()
     if saved is not None and not saved.is_copied:
         saved.drop_later(sinks, claim_name(rundir.path))
-    restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
+    life_ends = replay_from_ms is not None and not first_run and copies_place(config) is None
+    restored = _settled(plan, rundir, config, sinks, life_ends=life_ends)
     subscribed = subscribe(plan.graph, rundir, config, waiting)
     execution = _started(plan, rundir, config, sinks, flow, host)
     execution.notices += subscribed

@@ -61,7 +61,6 @@ from drivetrain.cluster.messages.registration import (
     ReportAccepted,
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
-from drivetrain.cluster.one_worker import slots_of
 from drivetrain.core.cluster.application_record import ApplicationRecord, RefusedError
 from drivetrain.core.cluster.applications import ApplicationRegistry, number_of
 from drivetrain.core.cluster.record_limits import cut
@@ -258,12 +257,6 @@ class AppManager(LeaderActor):
                 f"{before.app_id} has an application master of its own, and no event time",
                 reason="cannot-replay",
                 remedy="restart it, or submit it again with --fresh",
-            )
-        if replay_from_ms is not None and slots_of(application_records.spec_of(before)):
-            raise RefusedError(
-                f"{before.app_id} has its state in an object store, where a replay cannot begin in a cluster",
-                reason="cannot-replay",
-                remedy="end it, begin the replay with `drivetrain run` on one machine, and restart it here",
             )
         spec = application_records.spec_replayed(before, replay_from_ms)
         record = self._registry.restart(before.app_id, spec=spec)
