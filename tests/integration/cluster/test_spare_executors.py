@@ -185,16 +185,25 @@ def is_spare(pid: int) -> bool:
     return "--spare" in psutil.Process(pid).cmdline()
 
 
-def spare_waits(cluster: WholeCluster) -> None:
-    """Wait until the worker has a spare executor without a launch."""
+def spare_waits(cluster: WholeCluster) -> psutil.Process:
+    """Wait until the worker has a spare executor without a launch that has started Java; returns it."""
 
-    def look() -> bool:
-        return any(
-            "--spare" in process.cmdline() and process.num_threads() > 1 and not has_launch(process)
-            for process in map(psutil.Process, cluster.processes("drivetrain.cluster.executor"))
-        )
+    def look() -> psutil.Process | None:
+        for process in map(psutil.Process, cluster.processes("executor --spare")):
+            if not has_launch(process) and java_of(process):
+                return process
+        return None
 
-    wait_for(look, "a spare executor")
+    return wait_for(look, "a spare executor")
+
+
+def java_of(process: psutil.Process) -> list[psutil.Process]:
+    return [child for child in process.children() if child.name() == "java"]
+
+
+def is_idle(java: psutil.Process) -> bool:
+    """Whether it does nothing for two seconds: what runs ahead has ended."""
+    return java.cpu_percent(interval=2.0) < 10
 
 
 def has_launch(process: psutil.Process) -> bool:
@@ -232,3 +241,16 @@ def test_an_application_that_sets_variables_gets_a_spark_that_has_them(cluster: 
     require_words(out, "<here-told>")
     log = b"".join(piece.data for piece in cluster.client.logs(app, "executor-" + executor_id(cluster, app)))
     assert b"environment variables have changed: TOLD" in log
+
+
+def test_a_spare_executor_whose_java_has_died_starts_over_when_it_is_used(cluster: WholeCluster) -> None:
+    spare = spare_waits(cluster)
+    (java,) = java_of(spare)
+    wait_for(lambda: is_idle(java), "it waits")
+    java.kill()
+    wait_for(lambda: java.status() == psutil.STATUS_ZOMBIE, "its end")
+    app, out = submitted(cluster, "third", "")
+    _, executor = cluster.wait_running(app)
+    assert executor == spare.pid
+    assert not is_spare(executor), "it started over"
+    require_words(out, "<here>")

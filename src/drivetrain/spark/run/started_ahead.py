@@ -35,6 +35,7 @@ from drivetrain.spark.run.warm_up_application import small_application
 from drivetrain.spark.session import java_start
 from drivetrain.spark.session.java_classes import java_class
 from drivetrain.spark.session.kafka_connector import connector_jars, uses_kafka
+from drivetrain.spark.session.lost_java import java_has_ended
 from drivetrain.spark.session.python_launcher import DIRECTORY_VARIABLE
 from drivetrain.spark.session.spark_session import session
 from drivetrain.spark.session.spark_settings import settings
@@ -71,6 +72,8 @@ class StartedAhead:
         """
         if self._kind is None or not java_start.is_direct():
             return "Spark's scripts have to start Java"
+        if java_has_ended():
+            return "its Java process has ended meanwhile"
         if self._kind != _kind(config):
             return "its settings of Spark are others"
         if variables := self._changed() - {_PATH}:
