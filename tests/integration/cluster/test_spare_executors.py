@@ -175,6 +175,12 @@ def submitted(cluster: WholeCluster, name: str, line: str) -> tuple[str, Path]:
     return name, cluster.directory / f"out-{name}"
 
 
+def end(cluster: WholeCluster, app: str) -> None:
+    """End an application, whose slots the next one needs."""
+    cluster.client.kill(app)
+    cluster.client.wait_gone(app, "1 min")
+
+
 def executor_id(cluster: WholeCluster, app: str) -> str:
     _, status = cluster.status(app)
     assert status is not None
@@ -229,8 +235,7 @@ def test_an_application_works_in_a_spare_executor_as_in_any_other(cluster: Whole
     _, following = cluster.wait_running(app, other_than=executor)
     assert is_spare(following), "the next executor is a spare one as well"
     require_words(out, "<here>")
-    cluster.client.kill(app)
-    cluster.client.wait_gone(app, "1 min")
+    end(cluster, app)
 
 
 def test_an_application_that_sets_variables_gets_a_spark_that_has_them(cluster: WholeCluster) -> None:
@@ -241,6 +246,7 @@ def test_an_application_that_sets_variables_gets_a_spark_that_has_them(cluster: 
     require_words(out, "<here-told>")
     log = b"".join(piece.data for piece in cluster.client.logs(app, "executor-" + executor_id(cluster, app)))
     assert b"environment variables have changed: TOLD" in log
+    end(cluster, app)
 
 
 def test_a_spare_executor_whose_java_has_died_starts_over_when_it_is_used(cluster: WholeCluster) -> None:
@@ -254,3 +260,4 @@ def test_a_spare_executor_whose_java_has_died_starts_over_when_it_is_used(cluste
     assert executor == spare.pid
     assert not is_spare(executor), "it started over"
     require_words(out, "<here>")
+    end(cluster, app)
