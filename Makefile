@@ -29,6 +29,7 @@ nightly: setup ## the same, with thousands of seeds, two million absurd messages
 	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} DRIVETRAIN_FUZZ=$${DRIVETRAIN_FUZZ:-2000000} \
 		DRIVETRAIN_APPLICATIONS=$${DRIVETRAIN_APPLICATIONS:-2000} \
 		scripts/check.sh --timeout 3600
+	@DRIVETRAIN_SEEDS=20 scripts/versitygw.sh
 
 bench: ## the main figures beside their peers in 15 minutes, or benchmarks in full (NAMES="wheel sol" ARGS="--quick")
 	@scripts/setup.sh

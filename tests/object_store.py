@@ -5,10 +5,14 @@ A server that a test starts dies with the process that started it. A bucket is a
 
 Creating an object only if its name is free is atomic in it. Replacing one only if its tag has not changed is
 not: of 12 writers that know the same tag, two or three succeed in a quarter of all rounds.
+
+`scripts/versitygw.sh` runs tests with another server, versitygw, in its place: the variable `PROGRAM` has the
+path of its program.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -31,6 +35,7 @@ PINS = {
 ACCESS_KEY, SECRET_KEY = "AKIDRIVETRAINTESTS", "a-secret-of-tests"
 ENVIRONMENT = {"TESTS_S3_ACCESS": ACCESS_KEY, "TESTS_S3_SECRET": SECRET_KEY}
 """The variables that `S3Server.settings` refers to."""
+PROGRAM = "TESTS_VERSITYGW"
 START_S = 60.0
 
 
@@ -48,6 +53,26 @@ class S3Server:
 
     def start(self) -> S3Server:
         """Start it, and wait until it answers."""
+        program = None if self._is_open else os.environ.get(PROGRAM)
+        command = self._s3proxy() if program is None else self._versitygw(program)
+        with (self.directory / "log.txt").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*DIE_WITH_PARENT, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(
+                    f"the object store does not start:\n{(self.directory / 'log.txt').read_text()[-4000:]}"
+                )
+            time.sleep(0.05)
+        return self
+
+    def _s3proxy(self) -> list[str]:
         properties = self.directory / "s3proxy.properties"
         chosen = {
             "s3proxy.endpoint": self.endpoint,
@@ -64,22 +89,12 @@ class S3Server:
         java = java_program()
         assert java is not None, "the object store needs Java"
         options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-        with (self.directory / "log.txt").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, java, *options, "-jar", str(jar), "--properties", str(properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + START_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(
-                    f"S3Proxy does not start:\n{(self.directory / 'log.txt').read_text()[-4000:]}"
-                )
-            time.sleep(0.05)
-        return self
+        return [java, *options, "-jar", str(jar), "--properties", str(properties)]
+
+    def _versitygw(self, program: str) -> list[str]:
+        place = f"127.0.0.1:{self.port}"
+        keys = ("--access", ACCESS_KEY, "--secret", SECRET_KEY)
+        return [program, *keys, "--region", "us-east-1", "--port", place, "--quiet", "posix", str(self.data)]
 
     def bucket(self, name: str) -> Path:
         """Make a bucket (three letters at least); the folder with its objects."""

@@ -37,6 +37,7 @@ class RealWorkers(Cluster):
                 slots=4,
                 host=name,
                 directory=Path("/nowhere"),
+                spare_executors=0,
                 leader_timeout_ms=20_000,
                 drain_timeout_ms=3_000,
                 report_interval_ms=1_000,

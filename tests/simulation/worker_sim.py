@@ -188,6 +188,7 @@ class World:
             slots=SLOTS,
             host="box",
             directory=Path("/nowhere"),
+            spare_executors=0,
             leader_timeout_ms=self.leader_timeout_ms,
             drain_timeout_ms=3_000,
             report_interval_ms=1_000,

@@ -38,7 +38,7 @@ from drivetrain.cluster.executor.executor_config import executor_config
 from drivetrain.cluster.launch_file import Handover, LaunchFile, SpareFile
 from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
 from drivetrain.config.process_log import log_to_standard_error
-from drivetrain.errors import DrivetrainError, PeerViolationError
+from drivetrain.errors import PeerViolationError
 
 if TYPE_CHECKING:
     from drivetrain.cluster.executor.spark_work import SparkWork
@@ -82,8 +82,8 @@ class Spare:
         """Load the application, and let it work with this Spark; does not return if it does not fit."""
         try:
             obstacle = self._ahead.obstacle(work.config, work.load())
-        except DrivetrainError:
-            obstacle = "it cannot be loaded"  # the program from the start reports why
+        except Exception:  # noqa: BLE001 - whatever it is, the program from the start meets and reports it
+            obstacle = "it cannot be loaded"
         if obstacle is not None:
             log.info("the application cannot use the Spark that was started ahead: %s", obstacle)
             self._start_over()

@@ -4,10 +4,10 @@ Problem: what an executor waits for at its start is Spark: its Java process, its
 for which Java loads classes and native libraries. None of it depends on the application, except for Spark's
 settings, and for the environment and the directory of the Java process.
 
-Design: `StartedAhead` starts Spark with settings that are expected, and runs a small application. Another one
-that turns out to have other settings, or whose file changes environment variables, does not fit,
-and its process starts over. What always differs is set afterwards: the folder from which Spark's
-Python processes import the application, and the directory in which they and Hadoop resolve relative paths.
+Design: `StartedAhead` starts Spark with settings that are expected, and runs a small application. An
+application that turns out to have other settings, or whose file changes environment variables, does not fit,
+and its process starts over. What always differs is set afterwards: the folder from which Spark's Python
+processes import the application, and the directory in which they and Hadoop resolve relative paths.
 
 Invariants:
 
