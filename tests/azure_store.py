@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from email.utils import formatdate
 from pathlib import Path
@@ -24,14 +23,13 @@ from pathlib import Path
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.user_cache import cache_directory
 from free_ports import free_port
-from server_process import DIE_WITH_PARENT
+from server_process import started
 from stored_place import StoredPlace
 
 VERSION = "3.35.0"
 ACCOUNT, ACCOUNT_KEY = "drivetraintests", base64.b64encode(b"a secret of the tests of drivetrain").decode()
 ENVIRONMENT = {"TESTS_ABFS_KEY": ACCOUNT_KEY}
 """The variables that `AzureStore.settings` refers to."""
-START_S = 60.0
 
 
 class AzureStore:
@@ -48,22 +46,9 @@ class AzureStore:
         """Start it, and wait until it answers."""
         command = ["node", str(fetched()), "--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
         command += ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-        with (self.directory / "log.txt").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, "env", f"AZURITE_ACCOUNTS={ACCOUNT}:{ACCOUNT_KEY}", *command],
-                cwd=self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + START_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(
-                    f"Azurite does not start:\n{(self.directory / 'log.txt').read_text()[-4000:]}"
-                )
-            time.sleep(0.05)
+        command = ["env", f"AZURITE_ACCOUNTS={ACCOUNT}:{ACCOUNT_KEY}", *command]
+        log = self.directory / "log.txt"
+        self._process = started("Azurite", command, log, self._answers, directory=self.directory)
         return self
 
     def kill(self) -> None:

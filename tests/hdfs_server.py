@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from drivetrain.runtime.objects.hdfs_store import HdfsStore
@@ -20,7 +19,7 @@ from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.session.jars import cached, fetch
 from drivetrain.spark.session.java import java_program
 from free_ports import free_port
-from server_process import DIE_WITH_PARENT
+from server_process import started
 from stored_place import StoredPlace
 
 PINS = {
@@ -51,21 +50,8 @@ class HdfsServer:
         manager += [f"-Dhdfs.minidfs.basedir={self.directory / 'data'}"]
         manager += ["-Ddfs.namenode.fs-limits.min-block-size=1024"]
         options = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        with (self.directory / "log.txt").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, *_java(), *options, *manager],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + START_S
-        while not details.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(
-                    f"HDFS does not start:\n{(self.directory / 'log.txt').read_text()[-4000:]}"
-                )
-            time.sleep(0.05)
+        log, command = self.directory / "log.txt", [*_java(), *options, *manager]
+        self._process = started("HDFS", command, log, details.exists, within_s=START_S)
         return self
 
     def place(self, name: str) -> StoredPlace:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -24,7 +23,7 @@ from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.spark.session.jars import cached, fetch
 from drivetrain.spark.session.java import java_program
 from free_ports import free_port
-from server_process import DIE_WITH_PARENT
+from server_process import started
 from stored_place import StoredPlace
 
 PINS = {
@@ -36,7 +35,6 @@ ACCESS_KEY, SECRET_KEY = "AKIDRIVETRAINTESTS", "a-secret-of-tests"
 ENVIRONMENT = {"TESTS_S3_ACCESS": ACCESS_KEY, "TESTS_S3_SECRET": SECRET_KEY}
 """The variables that `S3Server.settings` refers to."""
 PROGRAM = "TESTS_VERSITYGW"
-START_S = 60.0
 
 
 class S3Server:
@@ -55,21 +53,8 @@ class S3Server:
         """Start it, and wait until it answers."""
         program = None if self._is_open else os.environ.get(PROGRAM)
         command = self._s3proxy() if program is None else self._versitygw(program)
-        with (self.directory / "log.txt").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + START_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(
-                    f"the object store does not start:\n{(self.directory / 'log.txt').read_text()[-4000:]}"
-                )
-            time.sleep(0.05)
+        log = self.directory / "log.txt"
+        self._process = started("the object store", command, log, self._answers)
         return self
 
     def _s3proxy(self) -> list[str]:

@@ -31,6 +31,8 @@ from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.config import Config
 from drivetrain.errors import PeerViolationError, UnavailableError
 
+SPARE: Final = "--spare"
+"""The option of an executor's program whose value is the path of a `SpareFile`."""
 LAUNCH_FILE: Final = "launch.json"
 """The name of a launch file in the process's own directory."""
 

@@ -26,8 +26,8 @@ from drivetrain.actor import ActorPath, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
 from drivetrain.cluster.executor.executor_config import executor_config
-from drivetrain.cluster.executor.spare import OPTION, Spare, keep_temporary_files_in
-from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.executor.spare import Spare, keep_temporary_files_in
+from drivetrain.cluster.launch_file import SPARE, LaunchFile
 from drivetrain.cluster.parent import wait_for_launch_file
 from drivetrain.code.application_file import make_importable_for_workers
 from drivetrain.config import Config
@@ -48,7 +48,7 @@ _CLOSE_S: Final = 20.0
 def main() -> int:
     """Run the executor of the launch file; returns the exit code."""
     try:
-        spare = Spare(sys.argv[2]) if sys.argv[1:2] == [OPTION] and len(sys.argv) == 3 else None
+        spare = Spare(sys.argv[2]) if sys.argv[1:2] == [SPARE] and len(sys.argv) == 3 else None
         launch = wait_for_launch_file() if spare is None else spare.wait()
         if launch.spec.app_master is not None:
             from drivetrain.cluster.app_master.custom.custom_executor import main as custom

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OPTION: Final = "--spare"
-
 
 class Spare:
     """This process, started by a worker as a spare executor; raises what loading its file raises."""

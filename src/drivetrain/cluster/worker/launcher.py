@@ -37,7 +37,7 @@ from drivetrain.actor import ActorSystem
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.code_transfer import NO_CODE, fetch
 from drivetrain.cluster.connection import SECRET_VARIABLE
-from drivetrain.cluster.launch_file import LAUNCH_FILE, LaunchFile
+from drivetrain.cluster.launch_file import LAUNCH_FILE, SPARE, LaunchFile
 from drivetrain.cluster.messages.launching import Launch, LogChunk, ProcessKind
 from drivetrain.cluster.worker import orphans
 from drivetrain.cluster.worker.key_locks import KeyLocks
@@ -52,7 +52,7 @@ from drivetrain.cluster.worker.launch_requests import (
 )
 from drivetrain.cluster.worker.launched_process import LaunchedProcess
 from drivetrain.cluster.worker.left_states import empty_left_states
-from drivetrain.cluster.worker.spare_executors import OPTION, Spare, SpareExecutors
+from drivetrain.cluster.worker.spare_executors import Spare, SpareExecutors
 from drivetrain.cluster.worker.worker_logs import WorkerLogs, is_plain_name
 from drivetrain.cluster.worker.worker_settings import STATES, WorkerSettings, config_for
 from drivetrain.code.cache import CodeCache
@@ -264,7 +264,7 @@ class ProcessLauncher:
             loop.call_soon_threadsafe(on_end, status)
 
         return LaunchedProcess(
-            [sys.executable, *self._commands[ProcessKind.EXECUTOR], OPTION, str(file)],
+            [sys.executable, *self._commands[ProcessKind.EXECUTOR], SPARE, str(file)],
             spare.work,
             self._environ(None),
             spare.tag,

@@ -30,7 +30,7 @@ import msgspec
 
 from drivetrain.actor import ActorSystem
 from drivetrain.cluster.launch_file import Handover, SpareFile
-from drivetrain.cluster.worker.launch_records import LaunchRecords, record_of
+from drivetrain.cluster.worker.launch_records import LaunchRecord, LaunchRecords, record_of
 from drivetrain.cluster.worker.launched_process import LaunchedProcess
 from drivetrain.cluster.worker.worker_logs import LogWriter, SpareOutput
 from drivetrain.config import Config
@@ -38,7 +38,6 @@ from drivetrain.config.catalog import application, spark
 
 log: Final = logging.getLogger("drivetrain.worker")
 
-OPTION: Final = "--spare"
 DELAY_S: Final = 10.0
 """How long after a launch a spare is started: the executor has begun its work by then."""
 _PAUSES_S: Final = (60.0, 600.0, 3600.0)
@@ -72,6 +71,11 @@ class Spare:
         self.output: Final = SpareOutput()
         self.process: LaunchedProcess | None = None
         self.on_end: Callable[[int], None] | None = None
+
+    @property
+    def record(self) -> LaunchRecord:
+        """Its record as long as it has no launch."""
+        return record_of(self.id, self.tag, self.work, self.process)
 
     def hand_over(
         self, launch_file: Path, secret: str | None, log: LogWriter, on_end: Callable[[int], None]
@@ -109,7 +113,6 @@ class SpareExecutors:
         self._wanted: tuple[Kind, dict[str, str]] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._filling: asyncio.Task[None] | None = None
-        self._forgetting: asyncio.Task[None] | None = None
         self._numbers = 0
         self._failures = 0
         self._is_closed = False
@@ -169,9 +172,7 @@ class SpareExecutors:
                 if self._is_closed:
                     return
                 spare.process = self._start(spare, file, partial(self._ended, spare))
-                await self._blocking(
-                    self._records.put, record_of(spare.id, spare.tag, spare.work, spare.process)
-                )
+                await self._blocking(self._records.put, spare.record)
             except OSError as error:
                 log.warning("a spare executor cannot be started: %s", error)
                 if spare.process is not None:
@@ -186,7 +187,7 @@ class SpareExecutors:
         spare.work.mkdir(parents=True, mode=0o700)
         file = spare.work / "spare.json"
         SpareFile(slots=spare.kind.slots, work_directory=str(spare.work), config=config).save(file)
-        self._records.put(record_of(spare.id, spare.tag, spare.work, spare.process))
+        self._records.put(spare.record)
         return file
 
     def _ended(self, spare: Spare, status: int) -> None:
@@ -197,7 +198,7 @@ class SpareExecutors:
         was_taken = spare not in self._spares
         if not was_taken:
             self._spares.remove(spare)
-        self._forgetting = self._system.loop.create_task(self._forget(spare))
+        self._blocking(self._remove, spare)
         if self._is_closed or was_taken:
             return
         if self._wanted is not None and spare.kind != self._wanted[0]:
@@ -209,9 +210,6 @@ class SpareExecutors:
     def _try_again(self) -> None:
         self._fill_after(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
         self._failures += 1
-
-    async def _forget(self, spare: Spare) -> None:
-        await self._blocking(self._remove, spare)
 
     def _remove(self, spare: Spare) -> None:
         shutil.rmtree(spare.work, ignore_errors=True)
