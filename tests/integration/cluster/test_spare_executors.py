@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -207,9 +209,24 @@ def java_of(process: psutil.Process) -> list[psutil.Process]:
     return [child for child in process.children() if child.name() == "java"]
 
 
-def is_idle(java: psutil.Process) -> bool:
-    """Whether it does nothing for two seconds: what runs ahead has ended."""
-    return java.cpu_percent(interval=2.0) < 10
+def is_idle(spare: psutil.Process) -> bool:
+    """Whether it and its Java have done nothing for three seconds: what runs ahead has ended.
+
+    Java alone may be idle before that, while Python imports.
+    """
+    before = cpu_seconds(spare)
+    time.sleep(3.0)
+    after = cpu_seconds(spare)
+    return before.keys() == after.keys() and sum(after.values()) - sum(before.values()) < 0.3
+
+
+def cpu_seconds(spare: psutil.Process) -> dict[int, float]:
+    """The CPU seconds of each of its processes."""
+    seconds = {}
+    for process in (spare, *spare.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            seconds[process.pid] = sum(process.cpu_times()[:2])
+    return seconds
 
 
 def has_launch(process: psutil.Process) -> bool:
@@ -252,7 +269,7 @@ def test_an_application_that_sets_variables_gets_a_spark_that_has_them(cluster: 
 def test_a_spare_executor_whose_java_has_died_starts_over_when_it_is_used(cluster: WholeCluster) -> None:
     spare = spare_waits(cluster)
     (java,) = java_of(spare)
-    wait_for(lambda: is_idle(java), "it waits")
+    wait_for(lambda: is_idle(spare), "it waits")
     java.kill()
     wait_for(lambda: java.status() == psutil.STATUS_ZOMBIE, "its end")
     app, out = submitted(cluster, "third", "")
