@@ -19,6 +19,7 @@ queries that the Beam and Flink communities added.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -127,13 +128,23 @@ def bids(number: Any, _kind: Any, ts_us: Any, rng: np.random.Generator) -> pa.Ta
 # -- the queries -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Events:
-    """The three streams."""
+    """The three streams, each read only if a query asks for it: Drivetrain refuses one that nothing reads."""
 
-    persons: Stream[Any]
-    auctions: Stream[Any]
-    bids: Stream[Any]
+    @cached_property
+    def persons(self) -> Stream[Any]:
+        return self._read("persons")
+
+    @cached_property
+    def auctions(self) -> Stream[Any]:
+        return self._read("auctions")
+
+    @cached_property
+    def bids(self) -> Stream[Any]:
+        return self._read("bids")
+
+    def _read(self, name: str) -> Stream[Any]:
+        return app.read(sources.parquet(data / name, event_time="date_time", max_disorder="2 s"), name=name)
 
 
 def q0(events: Events) -> Stream[Any]:
@@ -367,11 +378,6 @@ data = Path(app.setting("data", f".drivetrain/nexmark-{count}", doc="where the e
 out = Path(app.setting("output", "nexmark-out", doc="a directory for the results"))
 
 prepare(data, count)
-streams = Events(
-    *(
-        app.read(sources.parquet(data / name, event_time="date_time", max_disorder="2 s"), name=name)
-        for name in ("persons", "auctions", "bids")
-    )
-)
+streams = Events()
 for name in QUERIES if chosen == "all" else chosen.split(","):
     QUERIES[name](streams).sink(sinks.parquet(out / name), name=f"{name}_files")

@@ -1,0 +1,20 @@
+"""Each query of the Nexmark example is an application by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.nexmark import EXAMPLE
+from benchmarks.nexmark_expected import QUERIES
+
+from drivetrain.code.application_file import load_application
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_alone_reads_only_what_it_needs(query: str, tmp_path: Path) -> None:
+    sets = {"events": "50", "data": str(tmp_path / "events"), "output": "out", "queries": query}
+    graph = load_application(str(EXAMPLE), sets).graph()
+    names = graph.nodes.keys()
+    assert names & {"persons", "auctions", "bids"}
+    assert f"{query}_files" in names
