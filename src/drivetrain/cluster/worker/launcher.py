@@ -250,12 +250,10 @@ class ProcessLauncher:
             running.recorded.set()
 
     def _spare_for(self, launch: Launch, config: Mapping[str, str]) -> Spare | None:
-        """A spare executor that can serve this launch, if there is one; another will be started."""
+        """A spare executor that can serve this launch, if there is one."""
         if self._spares is None or launch.kind is not ProcessKind.EXECUTOR or launch.spec.app_master:
             return None
-        spare = self._spares.take(config, launch.slots)
-        self._spares.want(config, launch.slots)
-        return spare
+        return self._spares.take(config, launch.slots)
 
     def _start_spare(self, spare: Spare, file: Path, on_end: Callable[[int], None]) -> LaunchedProcess:
         loop = self._system.loop

@@ -119,7 +119,19 @@ class SpareExecutors:
 
     def want(self, config: Mapping[str, str], slots: int, delay_s: float = DELAY_S) -> None:
         """Have spares for launches like this one from now on; the others are ended."""
+        self._want(kind_of(config, slots) if self._count else None, config, delay_s)
+
+    def take(self, config: Mapping[str, str], slots: int) -> Spare | None:
+        """A spare for this launch, None if there is none; the next ones are for launches like it."""
         kind = kind_of(config, slots) if self._count else None
+        taken = next((each for each in self._spares if each.kind == kind and each.process is not None), None)
+        if taken is not None:
+            self._spares.remove(taken)
+            self._failures = 0
+        self._want(kind, config, DELAY_S)
+        return taken
+
+    def _want(self, kind: Kind | None, config: Mapping[str, str], delay_s: float) -> None:
         if kind is None or self._is_closed:
             return
         self._wanted = (kind, dict(config))
@@ -127,16 +139,6 @@ class SpareExecutors:
             if spare.kind != kind and spare.process is not None:
                 spare.process.kill()
         self._fill_after(delay_s)
-
-    def take(self, config: Mapping[str, str], slots: int) -> Spare | None:
-        """A spare for this launch, None if there is none; the next one is started later."""
-        kind = kind_of(config, slots) if self._spares else None
-        for spare in self._spares:
-            if spare.kind == kind and spare.process is not None:
-                self._spares.remove(spare)
-                self._failures = 0
-                return spare
-        return None
 
     async def close(self) -> None:
         """End all spares that have no launch."""
