@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from random import Random
 
@@ -126,12 +127,7 @@ async def scenario(simulation: Simulation, *, is_growing: bool = False, has_hist
                 await simulation.sleep(0.1)
                 world.check()
             torments.append(simulation.loop.create_task(torment(world, random.randrange(10))))
-        for task in torments:
-            await task
-        world.kills_left = 0
-        simulation.network.heal()
-        simulation.network.set_faults(NetworkFaults())
-        await end(world)
+        await end_calmly(world, torments)
 
 
 async def begin(world: AttemptWorld) -> None:
@@ -142,6 +138,16 @@ async def begin(world: AttemptWorld) -> None:
         world.simulation.loop.create_task(world.reader.supervise(), name="readers")
     if world.scaler.left:
         await world.simulation.node("other-user").start(world.scaler.serve)
+
+
+async def end_calmly(world: AttemptWorld, torments: list[asyncio.Task[None]]) -> None:
+    """Wait until all torments are over; without any further fault the application must end as it should."""
+    for task in torments:
+        await task
+    world.kills_left = 0
+    world.simulation.network.heal()
+    world.simulation.network.set_faults(NetworkFaults())
+    await end(world)
 
 
 async def end(world: AttemptWorld) -> None:

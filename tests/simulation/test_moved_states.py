@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from moved_world import MovedWorld, moved_world
-from test_attempts_under_faults import begin, end, freeze
+from test_attempts_under_faults import begin, end, end_calmly, freeze
 
 from drivetrain.crash_points import CrashPoint
 from drivetrain.runtime.wanted_scaling import WantedScalingFile
@@ -63,12 +63,7 @@ async def scenario(simulation: Simulation, points: list[CrashPoint] | None = Non
                 if step >= steps and (len(world.copied) > copied or random.random() < 0.1):
                     break
             torments.append(simulation.loop.create_task(torment(world, random.randrange(10))))
-        for task in torments:
-            await task
-        world.kills_left = 0
-        simulation.network.heal()
-        simulation.network.set_faults(NetworkFaults())
-        await end(world)
+        await end_calmly(world, torments)
         return world
 
 

@@ -13,13 +13,13 @@ from moved_world import ClaimingSink, MovedWorld, moved_world
 from shell_application import shown_by
 from shell_disk import StandInSink, Target
 from shell_engine import OF_A_VERSION
-from test_attempts_under_faults import end
+from test_attempts_under_faults import end_calmly
 from test_moved_states import torment
 
 from drivetrain.core.replay.replay import FIRST_LIFE
 from drivetrain.crash_points import CrashPoint
 from drivetrain.runtime.checkpoints.checkpoint_copy import decoded
-from drivetrain.simulator import NetworkFaults, Simulation, simulate
+from drivetrain.simulator import Simulation, simulate
 from drivetrain.spark.connector.sink import SinkContext
 from nightly_run import deaths
 
@@ -138,12 +138,7 @@ async def scenario(simulation: Simulation, points: list[CrashPoint] | None = Non
                 await simulation.sleep(random.choice((0.0, 0.3, 2.0)))
                 world.check()
                 torments.append(simulation.loop.create_task(torment(world, random.randrange(10))))
-        for task in torments:
-            await task
-        world.kills_left = 0
-        simulation.network.heal()
-        simulation.network.set_faults(NetworkFaults())
-        await end(world)
+        await end_calmly(world, torments)
         world.check_former()
         assert world.spec.replay_from_ms is None
         assert world.number > FIRST_LIFE or not world.former
