@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from drivetrain.api import sinks
+from drivetrain.connectors.files import staging
 from drivetrain.connectors.in_process.memory_sink import collected
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import DiskFullError, OutputError
@@ -77,6 +78,7 @@ def values_in(path: Path, kind: str) -> list[str]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "workers":
         monkeypatch.setattr(small_batches, "small_table", lambda _: None)
+        monkeypatch.setattr(staging, "java_parts", lambda *_: None)
     return str(request.param)
 
 

@@ -3,11 +3,12 @@
 Small batches, which is most of them, come to the driver as Arrow and are written there: no task starts
 Python, no commit protocol runs. Large ones are written by the workers where they are computed, so
 neither the driver's memory nor its single core limits them, and the parts are joined: lines by copying
-bytes, Parquet by copying row groups.
+bytes, Parquet by copying row groups. Java writes and joins Parquet where it can (see `java_parts`), Python
+everything else.
 
 Invariants:
 
-1. Both ways write the same rows, in the order of Spark's partitions, in the same encoding.
+1. All ways write the same rows, in the order of Spark's partitions, in the same encoding.
 2. Parts of failed or repeated task attempts are never joined: only parts that a task's result names are.
 
 Called by the file sink.
@@ -15,6 +16,7 @@ Called by the file sink.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -27,11 +29,12 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from drivetrain.connectors.files.file_formats import lines_of
+from drivetrain.connectors.files.java_parts import java_parts, joined_by_java
 from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.file_locations import locate
 from drivetrain.runtime.objects.settings import StoreSettings
-from drivetrain.runtime.whole_files import delete_if_there, staging_files, staging_folder
+from drivetrain.runtime.whole_files import delete_if_there, is_local, staging_files, staging_folder
 from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.measure.small_batches import SmallBatches
 from drivetrain.spark.session.spark_errors import embedded, own_errors
@@ -116,12 +119,30 @@ class BatchStaging:
             self._small.record_output(table.nbytes)
             return stage_table(table, target, self.whole).rows if table.num_rows else 0
         with own_errors():
+            rows = self._stage_by_java(rendered, target)
+            if rows is not None:
+                return rows
             parts = stage_parts(rendered, target, f"{self._parts_in}/{self._directory.writer}")
         self._small.record_output(sum(part.size_bytes for part in parts))
         if parts:
             join_parts(parts, target, self.whole)
         if self.is_elsewhere:
             _delete_files(self._directory.filesystem, self._parts_in, self._directory.writer)
+        return sum(part.rows for part in parts)
+
+    def _stage_by_java(self, rendered: DataFrame, target: Target) -> int | None:
+        """The same without Python; None if Java cannot."""
+        if target.format != "parquet" or not is_local(self.files):
+            return None
+        parts = java_parts(rendered, self._whole_in, self._directory.writer, target.compression)
+        if parts is None:
+            return None
+        self._small.record_output(sum(part.size_bytes for part in parts))
+        with refusals_named(self.whole):
+            if len(parts) == 1:
+                os.replace(parts[0].path, self.whole)
+            elif parts and not joined_by_java(rendered, parts, self.whole):
+                _join_groups(self.files, [part.path for part in parts], target, self.whole)
         return sum(part.rows for part in parts)
 
     def empty(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SINK: Final = "drivetrain.SegmentSink"
+_SINK: Final = "drivetrain.BatchFiles"
 _REFUSED: Final = "drivetrain: segments are not written by Java"
 """What the class says of messages, and files, that it cannot write."""
 

@@ -1,17 +1,18 @@
-"""Drivetrain's own Java classes, which write local files (Hadoop's, and channels' segments) or change plans.
+"""Drivetrain's own Java classes, which write local files (Hadoop's, segments, Parquet) or change plans.
 
 Problem: Hadoop sets the permissions of each file that it makes by starting `chmod`, unless its native library
 is installed, which no Python package brings. Spark makes two files (one is a checksum) for each entry of a
 checkpoint, so a small application starts some 180 processes: about a tenth of its CPU time. And handing the
-messages of a channel to Python, which writes them, takes longer than writing them. And Spark copies a message
-into each of its sliding windows before it is counted, which no other query can avoid.
+messages of a channel, or results for a Parquet file, to Python, which writes them, takes longer than writing
+them. And Spark copies a message into each of its sliding windows before it is counted, which no other query can
+avoid.
 
 Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process;
-`spark.channel.java_segments` uses another; `AggregateBeforeWindows` is an extension of Spark's planner (see
-`spark.compile.sliding`). `drivetrain warm-up` compiles them, with the compiler that Spark itself brings, into
-a jar in the user's cache.
-Sessions with a local master use the jar if it exists; on a Spark cluster, whose executors do not have it,
-Hadoop's own file system stays, Python writes segments, and plans stay as they are.
+`spark.channel.java_segments` and `connectors.files.java_parts` use others; `AggregateBeforeWindows` is an
+extension of Spark's planner (see `spark.compile.sliding`). `drivetrain warm-up` compiles them, with the
+compiler that Spark itself brings, into a jar in the user's cache. Sessions with a local master use the jar if
+it exists; on a Spark cluster, whose executors do not have it, Hadoop's own file system stays, Python writes
+segments and parts, and plans stay as they are.
 
 Invariants:
 

@@ -28,7 +28,8 @@ import org.apache.spark.sql.util.ArrowUtils;
  * Writes the rows of one attempt of a task as segments: Arrow files, compressed, with a checksum of the bytes as
  * they are written.
  *
- * <p>A file is synced before it is described. Its rows are in record batches of at most `batchRows` rows or
+ * <p>A description is a line of name, rows, bytes, checksum, and smallest and largest timestamp. A file is synced
+ * before it is described. Its rows are in record batches of at most `batchRows` rows or
  * {@link #BATCH_BYTES}, of which one is in memory; it is closed when it holds `segmentBytes`. A message without an
  * event time, and a file that cannot be written, are errors with the text {@link #REFUSED}: the caller has Python
  * write the batch, which reports what is wrong.
@@ -159,7 +160,7 @@ public class SegmentWriter implements DataWriter {
     if (file != null) {
       closeFile();
     }
-    return new SegmentSink.Description(described.toString());
+    return new BatchFiles.Description(described.toString());
   }
 
   public void abort() {

@@ -23,20 +23,21 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Writes the rows of a batch as segments of a channel, without handing them to Python.
+ * Writes the rows of a batch as files, without handing them to Python: as segments of a channel, or as parts of a
+ * Parquet file.
  *
  * <p>Each attempt of a task writes files under its own names, and describes them to Spark's driver, which takes
- * the descriptions of exactly one attempt for each partition. The files of the others are orphans that no log
- * entry names. The options are those of {@link SegmentWriter}, and `token`, under which the descriptions are
- * taken by {@link #take}.
+ * the descriptions of exactly one attempt for each partition. The files of the others are orphans that nobody
+ * names. The options are those of {@link SegmentWriter}, or of {@link PartWriter} if there is a `codec`, and
+ * `token`, under which the descriptions are taken by {@link #take}.
  *
  * <p>It is compiled by Janino, which ignores type parameters: interfaces are therefore implemented raw.
  */
-public class SegmentSink implements TableProvider {
+public class BatchFiles implements TableProvider {
 
   private static final ConcurrentHashMap WRITTEN = new ConcurrentHashMap();
 
-  /** The descriptions of the job with that token, once: a line for each segment, in the order of partitions. */
+  /** The descriptions of the job with that token, once: a line for each file, in the order of partitions. */
   public static String take(String token) {
     return (String) WRITTEN.remove(token);
   }
@@ -50,14 +51,14 @@ public class SegmentSink implements TableProvider {
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
-    return new Segments();
+    return new Files();
   }
 
   /** What Spark sees of it: a table to which anything may be appended. */
-  public static class Segments implements SupportsWrite {
+  public static class Files implements SupportsWrite {
 
     public String name() {
-      return "segments";
+      return "files";
     }
 
     public StructType schema() {
@@ -85,16 +86,16 @@ public class SegmentSink implements TableProvider {
     }
 
     public Write build() {
-      return new SegmentWrite(info);
+      return new FilesWrite(info);
     }
   }
 
   /** One job. */
-  public static class SegmentWrite implements Write, BatchWrite {
+  public static class FilesWrite implements Write, BatchWrite {
     private final StructType schema;
     private final CaseInsensitiveStringMap options;
 
-    public SegmentWrite(LogicalWriteInfo info) {
+    public FilesWrite(LogicalWriteInfo info) {
       this.schema = info.schema();
       this.options = info.options();
     }
@@ -104,7 +105,10 @@ public class SegmentSink implements TableProvider {
     }
 
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo of) {
-      return new Factory(
+      if (options.containsKey("codec")) {
+        return PartWriter.factory(schema, options);
+      }
+      return new SegmentFactory(
           schema,
           options.get("folder"),
           options.get("stem"),
@@ -126,8 +130,8 @@ public class SegmentSink implements TableProvider {
     public void abort(WriterCommitMessage[] messages) {}
   }
 
-  /** Makes the writer of each attempt. */
-  public static class Factory implements DataWriterFactory {
+  /** Makes the writer of segments of each attempt. */
+  public static class SegmentFactory implements DataWriterFactory {
     private final StructType schema;
     private final String folder;
     private final String stem;
@@ -135,7 +139,7 @@ public class SegmentSink implements TableProvider {
     private final int batchRows;
     private final boolean durable;
 
-    public Factory(
+    public SegmentFactory(
         StructType schema, String folder, String stem, long segmentBytes, int batchRows, boolean durable) {
       this.schema = schema;
       this.folder = folder;
@@ -150,7 +154,7 @@ public class SegmentSink implements TableProvider {
     }
   }
 
-  /** The segments of one attempt: lines of name, rows, bytes, checksum, and smallest and largest timestamp. */
+  /** The files of one attempt, a line for each. */
   public static class Description implements WriterCommitMessage {
     public final String lines;
 
