@@ -144,7 +144,7 @@ def simulated(
         for module in (recording, watching):
             real = module.time
             stack.callback(setattr, module, "time", real)
-            module.time = clock  # type: ignore[assignment] # the clock of the loop
+            module.time = clock  # type: ignore[assignment, attr-defined] # the clock of the loop
         recorder = recording.Recorder(cluster, place)
         watch = watching.Watch(cluster, recorder)
         loop.run_until_complete(recorder.open())

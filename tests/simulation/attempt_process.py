@@ -266,7 +266,7 @@ class ExecutorProcess:
         """Close the generators that the dead process has left suspended; they can change nothing."""
         context = Context()
         context.run(CURRENT_LIFE.set, life)
-        works = [*self.recoveries, *self.readings]
+        works: list[Any] = [*self.recoveries, *self.readings]
         for steps in [*(a._steps for a in self.attempts), *(work.steps for work in works)]:
             with contextlib.suppress(BaseException):
                 context.run(steps.close)

@@ -56,7 +56,8 @@ class Reader:
 
     async def _serve(self, node: Node) -> None:
         self.world._born(node)
-        self.is_told, self.reader = False, None
+        self.is_told = False
+        self.reader: LogReader | None = None
         self.world.simulation.loop.create_task(self._run(), name="reader")
 
     async def _run(self) -> None:
@@ -117,7 +118,7 @@ class Reader:
         """Plan a batch, or read what was planned and commit that, as Spark does."""
         if self.reader is None:
             options = {"uri": note.channel, "subscriber": ID, "outside": "true", "maxRows": "6"}
-            self.reader: LogReader | None = LogReader(options, channel_schema(CARRIED))
+            self.reader = LogReader(options, channel_schema(CARRIED))
         if self.offset is None:
             self.offset = self.reader.initialOffset()
         if self.planned is None:

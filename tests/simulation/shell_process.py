@@ -499,7 +499,8 @@ class Process:
 
     def release(self) -> None:
         """Do what the kernel does when a process has ended."""
-        for work in (*self.recoveries, *self.readings):
+        works: list[Any] = [*self.recoveries, *self.readings]
+        for work in works:
             with contextlib.suppress(Killed):
                 work.steps.close()
         if self.actors is not None:

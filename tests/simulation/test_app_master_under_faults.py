@@ -155,7 +155,7 @@ async def test_fresh_is_obeyed_until_the_registry_knows_and_never_again(simulati
     begins = simulation.random.choice([{"fresh": True}, {"replay_from_ms": 5}])
     world = World(simulation, failures=0, refusals=0, **begins)
     await world.start()
-    await simulation.wait_until(lambda: world.records.prepared, "an executor prepares", poll_s=0.001)
+    await simulation.wait_until(lambda: bool(world.records.prepared), "an executor prepares", poll_s=0.001)
     await simulation.sleep(simulation.random.choice([0.0, 0.001, 0.003, 0.5]))
     was_known = not world.spec.begins_anew
     cleared = world.records.cleared

@@ -290,7 +290,7 @@ async def test_a_worker_goes_on(simulation: Simulation) -> None:
     assert worker is not None
     attack = Attack(simulation, (*NAMES, "master"), Role.WORKER, "/user/worker")
     await attack.start()
-    system = worker.context.system
+    system: Any = worker.context.system
     await attack.run_twice(address, paths_of(system), 2 * HALF)
     await simulation.wait_until(
         lambda: not world.launcher.running and world.is_known_to("m1"),

@@ -15,6 +15,7 @@ from random import Random
 import pyarrow as pa
 from shell_disk import Killed, watching
 
+from drivetrain.core.channel.channel_log import SubscriberId
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.channel.segments import read_segment
@@ -25,7 +26,7 @@ from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.int64())])
 DISORDER_MS = 400
 MOST_TURNS = 20_000
-READER = "reader"
+READER = SubscriberId("reader")
 
 
 class World:
@@ -121,9 +122,9 @@ class World:
         """The subscriber reads some entries, and what it has read may be deleted."""
         store = self.store()
         position = store.positions().get(READER, 0)
-        store.record_position(READER, min(store.length(), position + self.random.randrange(3)))  # type: ignore[arg-type]
+        store.record_position(READER, min(store.length(), position + self.random.randrange(3)))
         if self.random.random() < 0.1 and store.length() > 1:
-            store.trim({READER: min(store.positions()[READER], store.length() - 1)})  # type: ignore[dict-item, index]
+            store.trim({READER: min(store.positions()[READER], store.length() - 1)})
 
     def unread(self) -> int:
         store = self.store()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from master_scale import scale
 from master_world import LEASE_MS, World
 
@@ -59,7 +61,8 @@ async def torment(  # noqa: C901 - a table of bad things
                 worker.crash()
                 await world.start_worker(worker)
             for app_master in [each for each in world.records.app_masters if world.lives(each)][:1]:
-                app_master.system.stop(app_master)
+                system: Any = app_master.system
+                system.stop(app_master)
 
 
 async def scenario(simulation: Simulation, masters: int) -> None:

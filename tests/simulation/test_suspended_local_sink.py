@@ -19,6 +19,7 @@ from test_suspended_file_sink import WAYS, ArrowFrame, Readers, StartedOverWorld
 
 from drivetrain.api import sinks
 from drivetrain.connectors.files import output_ownership, publication_manifest, staging
+from drivetrain.runtime import file_locations
 from drivetrain.simulator.simulate import chosen_seeds, run_seeds
 from drivetrain.spark.measure import small_batches
 
@@ -96,7 +97,7 @@ class StartedOverLocalWorld(LocalWorld, StartedOverWorld):
 @pytest.fixture
 def _shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_batches, "small_table", ArrowFrame.toArrow)
-    locate = output_ownership.locate
+    locate = file_locations.locate
 
     def located(place: str, stores: Any = None) -> tuple[pafs.FileSystem, str]:
         filesystem, path = locate(place, stores)
