@@ -4,8 +4,8 @@ Problem: Hadoop sets the permissions of each file that it makes by starting `chm
 is installed, which no Python package brings. Spark makes two files (one is a checksum) for each entry of a
 checkpoint, so a small application starts some 180 processes: about a tenth of its CPU time. And handing the
 messages of a channel, or results for a Parquet file, to Python, which writes them, takes longer than writing
-them. And Spark copies a message into each of its sliding windows before it is counted, which no other query can
-avoid.
+them. And Spark copies a message into each of its sliding windows before it is counted, which no other query
+can avoid.
 
 Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process;
 `spark.channel.java_segments` and `connectors.files.java_parts` use others; `AggregateBeforeWindows` is an
