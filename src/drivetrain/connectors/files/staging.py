@@ -16,7 +16,6 @@ Called by the file sink.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -140,7 +139,7 @@ class BatchStaging:
         self._small.record_output(sum(part.size_bytes for part in parts))
         with refusals_named(self.whole):
             if len(parts) == 1:
-                os.replace(parts[0].path, self.whole)
+                self.files.move(parts[0].path, self.whole)
             elif parts and not joined_by_java(rendered, parts, self.whole):
                 _join_groups(self.files, [part.path for part in parts], target, self.whole)
         return sum(part.rows for part in parts)
