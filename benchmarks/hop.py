@@ -252,7 +252,6 @@ JOB = Job(
         ("seconds", "seconds"),
         ("message_bytes", "log, bytes per message"),
         ("peak_mib", "peak memory, MiB"),
-        ("peak_own_mib", "shared pages once"),
     ),
     grows=True,
 )

@@ -129,10 +129,10 @@ def cpu_s() -> float:
 
 
 class MemoryWatch(threading.Thread):
-    """Samples the memory of a process and its descendants; `peak_mib` is the largest sum of resident sets.
+    """Samples the memory of a process and its descendants; `peak_mib` is the largest sum.
 
-    Pages that forked Python workers share are counted once for each there, for every contender alike; in
-    `peak_own_mib` they are counted once (Linux only).
+    Pages that several processes share, such as forked Python workers, are counted once (Linux only: elsewhere
+    they are counted for each).
     """
 
     def __init__(self, pid: int) -> None:
@@ -140,7 +140,6 @@ class MemoryWatch(threading.Thread):
         self._root = psutil.Process(pid)
         self._done = threading.Event()
         self.peak_mib = 0.0
-        self.peak_own_mib = 0.0
 
     def run(self) -> None:
         while not self._done.wait(SAMPLE_S):
@@ -148,7 +147,7 @@ class MemoryWatch(threading.Thread):
                 tree = [self._root, *self._root.children(recursive=True)]
             except psutil.NoSuchProcess:
                 return
-            resident = own = 0
+            total = 0
             for process in tree:
                 try:
                     if _is_copy_of_java(process):
@@ -156,16 +155,14 @@ class MemoryWatch(threading.Thread):
                     memory = process.memory_full_info()
                 except (psutil.NoSuchProcess, psutil.AccessDenied):
                     continue
-                resident += memory.rss
-                own += getattr(memory, "pss", memory.rss)
-            self.peak_mib = max(self.peak_mib, resident / 2**20)
-            self.peak_own_mib = max(self.peak_own_mib, own / 2**20)
+                total += getattr(memory, "pss", memory.rss)
+            self.peak_mib = max(self.peak_mib, total / 2**20)
 
     def finish(self) -> dict[str, float]:
-        """Stop watching; the peaks in MiB, as figures."""
+        """Stop watching; the peak in MiB, as a figure."""
         self._done.set()
         self.join()
-        return {"peak_mib": self.peak_mib, "peak_own_mib": self.peak_own_mib}
+        return {"peak_mib": self.peak_mib}
 
 
 def _is_copy_of_java(process: psutil.Process) -> bool:

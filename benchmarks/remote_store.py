@@ -28,7 +28,7 @@ ON_DISK = f"{peers.TUNED}, checkpoint on the disk"
 COLUMNS = (
     ("writes", "writes and lists a batch"),
     ("reads", "reads a batch"),
-    ("peak_own_mib", "peak memory, MiB"),
+    ("peak_mib", "peak memory, MiB"),
 )
 
 _AWS: Final = "2.35.4"

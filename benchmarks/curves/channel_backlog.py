@@ -131,7 +131,7 @@ CURVE = Curve(
     figures=(
         Figure("first_s", "seconds from the start of the consumer to the end of its first batch"),
         Figure("backlog_mib", "backlog on disk, MiB"),
-        Figure("peak_own_mib", "peak memory, MiB"),
+        Figure("peak_mib", "peak memory, MiB"),
     ),
     measure=measure,
 )

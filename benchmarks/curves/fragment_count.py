@@ -52,7 +52,7 @@ CURVE = Curve(
     figures=(
         Figure("cpu_ms", "CPU ms for a batch through all fragments, start and end included"),
         Figure("seconds", "seconds for 20 batches"),
-        Figure("peak_own_mib", "peak memory, MiB"),
+        Figure("peak_mib", "peak memory, MiB"),
     ),
     measure=measure,
 )

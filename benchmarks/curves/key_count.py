@@ -64,7 +64,7 @@ CURVE = Curve(
         Figure("cpu_ms", "CPU ms for a batch"),
         Figure("ms", "ms for a batch"),
         Figure("disk_mib", "state directory, MiB"),
-        Figure("peak_own_mib", "peak memory, MiB"),
+        Figure("peak_mib", "peak memory, MiB"),
     ),
     measure=measure,
 )

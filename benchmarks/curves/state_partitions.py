@@ -29,6 +29,6 @@ CURVE = Curve(
     quantity="state partitions",
     points=(1, 2, 4, 8, 16, 32, 64, 128, 256, 1_000),
     quick_points=(1, 4, 16),
-    figures=(Figure("cpu_ms", "CPU ms"), Figure("ms", "ms"), Figure("peak_own_mib", "peak memory, MiB")),
+    figures=(Figure("cpu_ms", "CPU ms"), Figure("ms", "ms"), Figure("peak_mib", "peak memory, MiB")),
     measure=measure,
 )
