@@ -43,6 +43,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
@@ -178,6 +179,7 @@ class NativeFiles(OpenedSource):
         self.bounded = True
         self.total = log.total_bytes
         self.has_end_row = has_end_row
+        self.reads_columns = text is None
         self._log = log
         self._listed = len(log) + has_end_row
         self._directory = Path(spark_log)
@@ -191,6 +193,11 @@ class NativeFiles(OpenedSource):
         files = self._files_until(offset)
         done = self._log.end_of(min(files, len(self._log)))
         return Position(done, self._log.total_bytes, finished=files >= self._listed)
+
+    def messages(self, before: str | None, offset: str | None) -> int:
+        """As the footers of the files say."""
+        files = self._log.files(self._files_until(before), self._files_until(offset))
+        return sum(pq.read_metadata(file.path).num_rows for file in files) if self.reads_columns else 0
 
     def history_start(self, from_ms: int, end: str) -> str | None:
         """Before the first file: it is unknown which of them have messages of that time."""
@@ -222,7 +229,8 @@ class NativeFiles(OpenedSource):
 
     def _files_until(self, offset: str | None) -> int:
         """How many files the batches up to `offset` took; stateless, since two threads call it."""
-        batch = json.loads(offset)["logOffset"] if offset else -1
+        taken = json.loads(offset) if offset else None  # Spark reports no offset as null
+        batch = -1 if taken is None else taken["logOffset"]
         if batch not in self._taken:
             taken = (int(e["timestamp"]) + 1 for e in self._entries(batch) if e["batchId"] <= batch)
             self._taken[batch] = max(taken, default=0)

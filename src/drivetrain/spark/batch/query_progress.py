@@ -91,6 +91,8 @@ class QueryProgress:
                 n = max(0, n - 1) if is_log and n else n  # one of the rows is the punctuation
                 if id in self.trunk.sources and self.trunk.sources[id].unit == "rows" and not is_log:
                     n = self._rows_since(id, source.endOffset)  # one input row stands for a range
+                elif not n and id in self.trunk.sources and self.trunk.may_be_direct:
+                    n = self.trunk.sources[id].messages(source.startOffset, source.endOffset)
                 elif id in self.trunk.counted:
                     n = _observed(progress, count_name(id))
                 elif n and id in self.trunk.sources and self.trunk.sources[id].has_end_row:

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.utils import ForeachBatchFunction
 
 from drivetrain.core.plan.plan import Fragment
+from drivetrain.spark.batch.direct_batches import direct_batch
 from drivetrain.spark.batch.handover_frames import HandoverBranches
 from drivetrain.spark.batch.query_engine import CompiledBranches, OnBatch
 from drivetrain.spark.batch.spark_branches import SparkBranches
@@ -161,7 +162,7 @@ class SparkEngine:
         schema = trunk.df.schema
 
         def run(df: DataFrame, batch_id: int) -> None:
-            on_batch(with_schema(df, schema), batch_id)
+            on_batch(with_schema(direct_batch(trunk, df, self.spark), schema), batch_id)
 
         # As `writer.foreachBatch` does.
         gateway: Any = self.spark.sparkContext._gateway

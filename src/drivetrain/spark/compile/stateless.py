@@ -197,14 +197,17 @@ def event_time(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Fra
     assert isinstance(operation, EventTime)
     recorded = (operation.column, operation.partition)
     with kept_if_fixed([column for column in recorded if column is not None], where):
-        checked = part((where, "timestamp"), lambda: _timestamp(operation, frame, where), frame.df.schema)
+        quotes = around.quotes_messages
+        checked = part(
+            (where, "timestamp"), lambda: _timestamp(operation, frame, where, quotes=quotes), frame.df.schema
+        )
         df = _partitioned(frame.df, operation, where)
     timed = with_part_schema(df.withColumn(TS, checked), (where, "timed columns"), frame.df.schema)
     return Frame(timed, (), frame.message)
 
 
-def _timestamp(operation: EventTime, frame: Frame, where: str) -> SparkColumn:
-    """The timestamps of messages; Spark raises an error for a message that has none."""
+def _timestamp(operation: EventTime, frame: Frame, where: str, *, quotes: bool) -> SparkColumn:
+    """The timestamps of messages; Spark raises an error for a message that has none, and may quote it."""
     column = spark_column(operation.column, where)
     kind = frame.df.select(column.alias("t")).schema["t"].dataType.simpleString()
     if kind == "timestamp_ntz":
@@ -220,9 +223,8 @@ def _timestamp(operation: EventTime, frame: Frame, where: str) -> SparkColumn:
             remedy='parse it first, as in event_time(F.to_timestamp("t", "yyyy-MM-dd HH:mm"))',
         )
     # A message without a timestamp has no place in time: Spark raises an error that names it.
-    text = F.concat(
-        F.lit(f"{where}: a message has no event timestamp: "), F.to_json(F.struct(*frame.columns))
-    )
+    found = F.to_json(F.struct(*frame.columns)) if quotes else F.lit(f"{operation.column} is null")
+    text = F.concat(F.lit(f"{where}: a message has no event timestamp: "), found)
     missing = F.raise_error(text).cast("timestamp")
     if PUNCT in frame.df.columns:  # the end's row has no time of its own
         missing = F.when(~F.col(PUNCT), missing)

@@ -30,6 +30,8 @@ class Surroundings:
     """The clock before the batch; None in a trunk, which is compiled for all batches."""
     is_last: bool = False
     """Whether the batch is the one after the end, in which Tasks stop."""
+    quotes_messages: bool = True
+    """Whether the error of a message may show all of it: then all of its columns are read."""
     pictures: str | None = None
     """The directory in which pictures of states are kept, if they are kept."""
 

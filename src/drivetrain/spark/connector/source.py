@@ -117,6 +117,8 @@ class OpenedSource(ABC):
     """How much there is to read, in `unit`; None: unknown, or without end."""
     bad_column: str | None = None
     """The column that holds records that could not be read (`BAD_COLUMN`), if there is one."""
+    reads_columns: bool = False
+    """Whether Spark reads `df` from files, and only those columns that are used; then it has `messages`."""
     has_end_row: bool = False
     """Whether the batch that reaches the end has one more row, which marks the end."""
     partitions: int = 0
@@ -157,6 +159,10 @@ class OpenedSource(ABC):
     def explain(self, text: str) -> DrivetrainError | None:
         """The error for Spark's report `text` about a failed batch; None if another part is the cause."""
         return None
+
+    def messages(self, before: str | None, offset: str | None) -> int:
+        """The messages between two of Spark's end offsets, if it `reads_columns`. From any thread."""
+        return 0
 
     def taken_of_partitions(self, before: str | None, offset: str | None) -> Mapping[int, int]:
         """The messages between two of Spark's end offsets by the number of their partition (`PART`).

@@ -115,7 +115,13 @@ class CompileContext:
     ) -> Surroundings:
         """The context that compiling processor `id` may need besides its inputs."""
         return Surroundings(
-            self.plan.graph, self.table, self.report(id), self._instances(id), clock_ms, is_last, pictures
+            self.plan.graph,
+            self.table,
+            self.report(id),
+            self._instances(id),
+            clock_ms,
+            is_last,
+            pictures=pictures,
         )
 
     def _instances(self, id: str) -> str:

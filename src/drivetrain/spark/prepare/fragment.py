@@ -122,8 +122,15 @@ class TrunkCompiler:
             tuple(self.skipping),
             self.clock_paths,
             lambda: tuple(frame.resolved().df.schema for frame in self._state_inputs),
+            self._may_be_direct(),
             frozenset(self._counted),
         )
+
+    def _may_be_direct(self) -> bool:
+        """Whether the trunk is one source whose columns can be read one by one, and has no state."""
+        sources = list(self.sources.values())
+        is_one = len(sources) == len(self.inputs) == 1 and not self.stored
+        return is_one and self.fragment.stateful is None and sources[0].reads_columns
 
     # -- inputs ------------------------------------------------------------------------------------
 
@@ -174,7 +181,11 @@ class TrunkCompiler:
             self.context.report(node.id)("source", opened.how_read)
         frame = Frame(opened.df)
         if declared is not None:
-            around = dataclasses.replace(self.context.surroundings(node.id), report=_ignore)
+            around = dataclasses.replace(
+                self.context.surroundings(node.id),
+                report=_ignore,
+                quotes_messages=not opened.reads_columns,
+            )
             frame = compile_stateless(Node(node.id, declared, (), node.where), [frame], around)
             frame = self._since(node, frame)
         if self.fragment.stateful is None and declared is not None:

@@ -49,6 +49,8 @@ class Trunk:
     Sources with partitions have one; so has every input that can be silent in a trunk with several clocks."""
     reads: Callable[[], tuple[StructType, ...]] = tuple
     """The columns of each input of the stateful processor; Spark analyses them when it is called."""
+    may_be_direct: bool = False
+    """Whether its batches are those of one source that has no need to read columns that nothing uses."""
     counted: frozenset[str] = frozenset()
     """The sources that deliver partial results; Spark reports their messages as `count_name`."""
 

@@ -1,4 +1,4 @@
-"""Drivetrain's own Java classes, which write local files (Hadoop's, segments, Parquet) or change plans.
+"""Drivetrain's own Java classes, which write local files (Hadoop's, segments, Parquet) or look after plans.
 
 Problem: Hadoop sets the permissions of each file that it makes by starting `chmod`, unless its native library
 is installed, which no Python package brings. Spark makes two files (one is a checksum) for each entry of a
@@ -9,10 +9,10 @@ can avoid.
 
 Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process;
 `spark.channel.java_segments` and `connectors.files.java_parts` use others; `AggregateBeforeWindows` is an
-extension of Spark's planner (see `spark.compile.sliding`). `drivetrain warm-up` compiles them, with the
-compiler that Spark itself brings, into a jar in the user's cache. Sessions with a local master use the jar if
-it exists; on a Spark cluster, whose executors do not have it, Hadoop's own file system stays, Python writes
-segments and parts, and plans stay as they are.
+extension of Spark's planner (see `spark.compile.sliding`), and `spark.batch.direct_batches` uses
+`DirectBatch`. `drivetrain warm-up` compiles them, with the compiler that Spark itself brings, into a jar in
+the user's cache. Sessions with a local master use the jar if it exists; on a Spark cluster, whose executors
+do not have it, Hadoop's own file system stays, Python writes segments and parts, and plans stay as they are.
 
 Invariants:
 
