@@ -3,7 +3,7 @@
     python -m benchmarks                                    # the main table in 15 minutes, and curves
     python -m benchmarks wordcount sol                      # some benchmarks in full
     python -m benchmarks wordcount sol --quick              # on little data: is everything there?
-    python -m benchmarks field                              # three jobs beside all peers of the field
+    python -m benchmarks field                              # jobs beside all peers of the field
     python -m benchmarks all --write docs/benchmarks.md     # everything, hours, into the page
     python -m benchmarks none --write docs/benchmarks.md    # only render what .bench-results/ holds
 
@@ -71,7 +71,7 @@ PARTS = (
 )
 """Benchmarks of single parts: their own commands, whose text is shown as it is."""
 
-FIELD = ("field_sol", "field_wordcount", "field_windows")
+FIELD = ("field_sol", "field_wordcount", "field_windows", "field_sessions", "field_join", "field_kafka")
 """Jobs beside all peers of the field, some of which take minutes for what others do in seconds."""
 
 RESULTS = Path(".bench-results")

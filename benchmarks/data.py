@@ -129,12 +129,16 @@ def event_lines(first: int, count: int, rng: np.random.Generator) -> tuple[pa.Ar
         "k", pc.utf8_lpad(pa.array(rng.integers(0, KEYS, count)).cast(pa.string()), 4, "0"), ""
     )
     values = pa.array(rng.integers(0, 10_000, count))
+    start_ms = pa.array(ts_ms - ts_ms % WINDOW_MS)
+    return json_lines(ts_ms, keys, values), pa.table({"start_ms": start_ms, "key": keys, "value": values})
+
+
+def json_lines(ts_ms: np.ndarray, keys: pa.Array, values: pa.Array) -> pa.Array:
+    """Events as JSON lines, in this order."""
     stamps = pc.replace_substring(pa.array(ts_ms).cast(pa.timestamp("ms")).cast(pa.string()), " ", "T")
-    lines = pc.binary_join_element_wise(
+    return pc.binary_join_element_wise(
         '{"ts":"', stamps, 'Z","key":"', keys, '","value":', values.cast(pa.string()), "}", ""
     )
-    start_ms = pa.array(ts_ms - ts_ms % WINDOW_MS)
-    return lines, pa.table({"start_ms": start_ms, "key": keys, "value": values})
 
 
 def _write_events(directory: Path, count: int) -> None:

@@ -26,7 +26,7 @@ SOURCES = Path(__file__).with_name("peers_java")
 PINS = Path(__file__).with_name("field.toml")
 SHARED = {
     "kafka_streams": ("Meter", "EventReader"),
-    "storm": ("Meter", "EventReader"),
+    "storm": ("Meter", "EventReader", "StormKafka"),
     "gearpump": ("Meter",),
 }
 """The sources that a peer's job needs besides its own."""
@@ -55,7 +55,8 @@ def python_missing(name: str) -> str | None:
     try:
         if not python.exists():
             _quietly([sys.executable, "-m", "venv", str(root() / name)])
-        _quietly([str(python), "-m", "pip", "install", "--quiet", f"{name}=={version}"])
+        beside = _pins()["beside"].get(name, [])
+        _quietly([str(python), "-m", "pip", "install", "--quiet", f"{name}=={version}", *beside])
     except (subprocess.SubprocessError, OSError) as error:
         return f"{name} {version} cannot be installed here: {_last_line(error)}"
     marker.touch()
@@ -63,10 +64,20 @@ def python_missing(name: str) -> str | None:
 
 
 @functools.cache
+def jars_missing(name: str) -> str | None:
+    """Fetch the jars of a peer if need be; why that cannot be, or None."""
+    try:
+        jars(name)
+    except DrivetrainError as error:
+        return f"{name} cannot be installed here: {_last_line(error)}"
+    return None
+
+
+@functools.cache
 def java_missing(name: str) -> str | None:
     """Fetch the jars of a peer and compile its job if need be; why that cannot be, or None."""
     try:
-        jars = _jars(name)
+        path = os.pathsep.join(map(str, jars(name)))
         sources = [
             SOURCES / f"{job_class(name)}.java",
             *(SOURCES / f"{shared}.java" for shared in SHARED[name]),
@@ -77,7 +88,6 @@ def java_missing(name: str) -> str | None:
         if marker.exists() and marker.stat().st_mtime >= newest:
             return None
         classes.mkdir(parents=True, exist_ok=True)
-        path = os.pathsep.join(map(str, jars))
         _quietly(
             [_javac(), "-nowarn", "--release", "17", "-cp", path, "-d", str(classes), *map(str, sources)]
         )
@@ -89,8 +99,13 @@ def java_missing(name: str) -> str | None:
 
 def java_command(name: str, heap: str = "2g") -> list[str]:
     """The command that runs a peer's job, but for its arguments."""
-    path = os.pathsep.join(map(str, [root() / "java" / name, *_jars(name)]))
+    path = os.pathsep.join(map(str, [root() / "java" / name, *jars(name)]))
     return [java_program() or "java", f"-Xmx{heap}", "-XX:+UseParallelGC", "-cp", path, job_class(name)]
+
+
+def jars(name: str) -> list[Path]:
+    """The jars of a peer, fetched the first time."""
+    return fetch(_pins()["jars"][name], {})
 
 
 def job_class(name: str) -> str:
@@ -101,10 +116,6 @@ def job_class(name: str) -> str:
 def _javac() -> str:
     beside = Path(java_program() or "java").with_name("javac")
     return str(beside) if beside.exists() else shutil.which("javac") or "javac"
-
-
-def _jars(name: str) -> list[Path]:
-    return fetch(_pins()["jars"][name], {})
 
 
 @functools.cache

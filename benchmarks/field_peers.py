@@ -69,8 +69,8 @@ def in_flink(name: str, job_name: str, given: Given) -> Contender:
     """Flink's DataStream in Python, in the environment of Flink SQL."""
 
     def run(scale: Scale, work: Path) -> dict[str, float]:
-        command = [str(peers.flink_python()), str(SCRIPTS / "flink_stream_job.py")]
-        return peer_process.run(command, {"job": job_name, "work": str(work), **given(scale, work)})
+        told = {"job": job_name, "work": str(work), **given(scale, work)}
+        return peer_process.run(peers.flink_command("flink_stream_job"), told)
 
     return Contender(name, run, peers.flink_missing, little=True)
 
@@ -85,23 +85,39 @@ def in_java(name: str, job_name: str, given: Given) -> Contender:
     return Contender(name, run, lambda: field_install.java_missing(name))
 
 
-def on_kafka(name: str, job_name: str, given: Given, data_of: DataOf) -> Contender:
-    """A peer that reads and writes Kafka alone; the CPU seconds of the broker are told apart."""
-    in_java = name == KAFKA_STREAMS
+def between_topics(
+    name: str, package: str, job_name: str, given: Given, *, little: bool = False
+) -> Contender:
+    """A peer from topics to a topic, as it is `given`; the CPU seconds of the broker are told apart."""
+    in_java = package in field_install.SHARED
 
     def run(scale: Scale, work: Path) -> dict[str, float]:
-        command = field_install.java_command("kafka_streams") if in_java else _python("quixstreams")
-        topics = field_topics.given(*data_of(scale), work)
-        told = {"job": job_name, "work": str(work), **given(scale, work), **topics}
-        figures = peer_process.run(command, told, field_topics.process())
-        field_topics.collect(told, work)
-        return figures
+        command = field_install.java_command(package) if in_java else _python(package)
+        told = {"job": job_name, "work": str(work), **given(scale, work)}
+        return peer_process.run(command, told, field_topics.process())
 
     def missing() -> str | None:
         install = field_install.java_missing if in_java else field_install.python_missing
-        return install("kafka_streams" if in_java else "quixstreams") or field_topics.missing()
+        return install(package) or field_topics.missing()
 
-    return Contender(name, run, missing, little=name == QUIX)
+    return Contender(name, run, missing, little=little)
+
+
+def on_kafka(name: str, job_name: str, given: Given, data_of: DataOf) -> Contender:
+    """A peer that reads and writes Kafka alone does a job whose data are files."""
+
+    def with_topics(scale: Scale, work: Path) -> dict[str, Any]:
+        return {**given(scale, work), **field_topics.given(*data_of(scale), work)}
+
+    package = "kafka_streams" if name == KAFKA_STREAMS else "quixstreams"
+    peer = between_topics(name, package, job_name, with_topics, little=name == QUIX)
+
+    def run(scale: Scale, work: Path) -> dict[str, float]:
+        figures = peer.run(scale, work)
+        field_topics.collect(work)
+        return figures
+
+    return replace(peer, run=run)
 
 
 def _python(package: str) -> list[str]:

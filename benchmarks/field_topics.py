@@ -9,14 +9,14 @@ Called by the jobs of the field.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks import kafka
-from benchmarks.measure import WrongResultError
+from benchmarks import kafka, peer_process
+from benchmarks.measure import Timed, WrongResultError
 
 _PID = "DRIVETRAIN_BENCHMARK_BROKER"
 _failed: list[str] = []
@@ -61,37 +61,66 @@ def given(directory: Path, warm: Path, work: Path) -> dict[str, Any]:
     }
 
 
-def collect(told: Mapping[str, Any], work: Path) -> None:
+class WithBroker(Timed):
+    """Measures a block of this process, and apart from it the CPU seconds of the broker."""
+
+    def __enter__(self) -> WithBroker:
+        self._broker_before_s = peer_process.cpu_s(process())
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        self._broker_s = peer_process.cpu_s(process()) - self._broker_before_s
+
+    def figures(self, **others: float) -> dict[str, float]:
+        return super().figures(broker_cpu_s=self._broker_s, **others)
+
+
+def collect(work: Path) -> None:
     """Write the last value of each key in the result as CSV below `work`; drop all topics of the run."""
-    found = _last_values(told["bootstrap"], told["out_topic"])
+    found: dict[bytes, bytes] = {}
+    for key, value in _messages(kafka.out(work)):
+        if value is None:  # a session that has become part of another
+            found.pop(key, None)
+        else:
+            found[key] = value
     if not found:
-        raise WrongResultError(f"nothing was written to {told['out_topic']}")
+        raise WrongResultError(f"nothing was written to {kafka.out(work)}")
     (work / "out").mkdir(exist_ok=True)
     rows = "".join(f"{key.decode()},{value.decode()}\n" for key, value in found.items())
     (work / "out" / "rows.csv").write_text(rows)
+    drop(work)
+
+
+def values(work: Path) -> list[bytes]:
+    """The values of all committed messages in the result."""
+    return [value for _, value in _messages(kafka.out(work)) if value is not None]
+
+
+def drop(work: Path) -> None:
+    """Delete the topics of a run."""
     admin = kafka.broker().admin
     made = [name for name in admin.list_topics(timeout=10).topics if name.startswith(f"out-{work.name}")]
     for done in admin.delete_topics(made).values():
         done.result(30)
 
 
-def _last_values(bootstrap: str, name: str) -> dict[bytes, bytes]:
+def _messages(name: str) -> Iterator[tuple[Any, Any]]:
+    """Keys and values in a topic, those of a partition in their order."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "checking", "enable.partition.eof": True}
-    )
+    settings = {"group.id": "checking", "enable.partition.eof": True, "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": kafka.broker().bootstrap, **settings})
     consumer.assign([TopicPartition(name, partition, 0) for partition in range(kafka.PARTITIONS)])
-    found: dict[bytes, bytes] = {}
     ended: set[int] = set()
     while len(ended) < kafka.PARTITIONS:
         for message in consumer.consume(10_000, timeout=1.0):
             if message.error() is not None:
                 ended.add(message.partition())
             else:
-                found[message.key()] = message.value()
+                yield message.key(), message.value()
     consumer.close()
-    return found
 
 
 def _send(bootstrap: str, directory: Path) -> None:

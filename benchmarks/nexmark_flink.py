@@ -169,8 +169,7 @@ def run(query: str, warm: Path, measured: Path, work: Path) -> dict[str, float]:
         "measured": str(measured),
         "work": str(work),
     }
-    script = Path(__file__).parent / "peers_python" / "nexmark_flink_job.py"
-    figures = peer_process.run([str(peers.flink_python()), str(script)], given)
+    figures = peer_process.run(peers.flink_command("nexmark_flink_job"), given)
     (work / "out" / query).mkdir(parents=True)
     (work / IN_MS).touch()
     _result(query, work / "flink-out").write_parquet(work / "out" / query / "part-0.parquet")

@@ -3,7 +3,8 @@
 CPU seconds are those of the peer's whole process tree from `begin` to `end`, read from outside, the same way
 for all. A peer that works through Kafka makes the broker work, too: `broker_cpu_s` tells how much.
 
-Called by `peers` and `field_peers`. The other side are `peers_python/meter.py` and `peers_java/Meter.java`.
+Called by `peers`, `field_peers`, `field_topics` and the jobs of the field. The other side are
+`peers_python/meter.py` and `peers_java/Meter.java`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cpu_s(process: psutil.Process | None) -> float:
+    """CPU seconds of a process so far, without its children; 0 of none."""
+    if process is None:
+        return 0.0
+    times = process.cpu_times()
+    return times.user + times.system
+
+
 def run(
     command: list[str], given: Mapping[str, Any], broker: psutil.Process | None = None
 ) -> dict[str, float]:
@@ -47,11 +56,11 @@ def run(
     try:
         _await(process, "begin")
         start_s = time.perf_counter() - began_s
-        broker_before_s = _cpu_s(broker)
+        broker_before_s = cpu_s(broker)
         with Timed() as timed:
             _go_on(process)
             _await(process, "end")
-        broker_s = _cpu_s(broker) - broker_before_s
+        broker_s = cpu_s(broker) - broker_before_s
         _go_on(process)
         assert process.stdout is not None
         process.stdout.read()
@@ -77,13 +86,6 @@ def _go_on(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
-
-
-def _cpu_s(process: psutil.Process | None) -> float:
-    if process is None:
-        return 0.0
-    times = process.cpu_times()
-    return times.user + times.system
 
 
 def _end(process: subprocess.Popen[str]) -> None:

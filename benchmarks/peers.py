@@ -116,11 +116,15 @@ def flink_missing() -> str | None:
     return None
 
 
+def flink_command(script: str) -> list[str]:
+    """The command that runs a script of `peers_python` in Flink's environment, but for its arguments."""
+    return [str(flink_python()), str(Path(__file__).parent / "peers_python" / f"{script}.py")]
+
+
 def run_flink(job: str, lines: Path, warm_lines: Path, work: Path) -> dict[str, float]:
     """Run a job of `flink_sql_job` in Flink's environment; its figures."""
-    script = Path(__file__).parent / "peers_python" / "flink_sql_job.py"
     given = {"job": job, "lines": str(lines), "warm_lines": str(warm_lines), "work": str(work)}
-    return peer_process.run([str(flink_python()), str(script)], given)
+    return peer_process.run(flink_command("flink_sql_job"), given)
 
 
 def _quietly(command: list[str]) -> None:

@@ -158,7 +158,21 @@ public final class StormJob {
         public void declareOutputFields(OutputFieldsDeclarer declarer) {}
     }
 
+    private static Config config() {
+        Config config = new Config();
+        config.setNumWorkers(1);
+        config.setNumAckers(0);
+        config.put(Config.TOPOLOGY_EXECUTOR_RECEIVE_BUFFER_SIZE, 32_768);
+        config.put(Config.TOPOLOGY_DISABLE_LOADAWARE_MESSAGING, true);
+        config.put(Config.TOPOLOGY_EVENTLOGGER_EXECUTORS, 0);
+        return config;
+    }
+
     private static void run(LocalCluster cluster, Map<String, String> job, String name) throws Exception {
+        if (job.get("job").equals("kafka")) {
+            StormKafka.run(cluster, job, name, config());
+            return;
+        }
         long units = Long.parseLong(job.get("units"));
         int cores = Integer.parseInt(job.get("cores"));
         COUNTED.clear();
@@ -174,13 +188,7 @@ public final class StormJob {
         } else {
             builder.setBolt("count", new Count(false), cores).fieldsGrouping("source", new Fields("id"));
         }
-        Config config = new Config();
-        config.setNumWorkers(1);
-        config.setNumAckers(0);
-        config.put(Config.TOPOLOGY_EXECUTOR_RECEIVE_BUFFER_SIZE, 32_768);
-        config.put(Config.TOPOLOGY_DISABLE_LOADAWARE_MESSAGING, true);
-        config.put(Config.TOPOLOGY_EVENTLOGGER_EXECUTORS, 0);
-        LocalCluster.LocalTopology topology = cluster.submitTopology(name, config, builder.createTopology());
+        LocalCluster.LocalTopology topology = cluster.submitTopology(name, config(), builder.createTopology());
         while (COUNTED.stream().mapToLong(AtomicLong::get).sum() < units) {
             Thread.sleep(20);
         }

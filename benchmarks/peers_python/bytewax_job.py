@@ -20,10 +20,11 @@ from bytewax.inputs import DynamicSource, StatelessSourcePartition
 from bytewax.operators import windowing
 from bytewax.outputs import FixedPartitionedSink, StatefulSinkPartition
 from bytewax.run import cli_main
-from meter import given, measured
+from meter import for_warm_up, given, measured
 
 BATCH = 5_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SENDING = {"linger.ms": "100", "compression.type": "lz4"}
 
 
 def wordcount(job):
@@ -36,13 +37,17 @@ def wordcount(job):
 
 def windows(job):
     flow = Dataflow("windows")
+    tens = windowing.TumblingWindower(length=timedelta(seconds=10), align_to=EPOCH)
+    sums = windowing.fold_window("window", *timed(flow, job), tens, lambda: (0, 0), add, merge, ordered=False)
+    return written(flow, op.map("row", sums.down, row), job)
+
+
+def timed(flow, job):
+    """The events, and the clock of their windows."""
     lines = op.input("lines", flow, DirSource(Path(job["lines"]), batch_size=BATCH))
     events = op.map("parse", lines, parsed)
     # The files are read side by side: no watermark could tell what is late.
-    clock = windowing.EventClock(lambda event: event[0], timedelta(days=365), to_system_utc=never)
-    tens = windowing.TumblingWindower(length=timedelta(seconds=10), align_to=EPOCH)
-    sums = windowing.fold_window("window", events, clock, tens, lambda: (0, 0), add, merge, ordered=False)
-    return written(flow, op.map("row", sums.down, row), job)
+    return events, windowing.EventClock(lambda event: event[0], timedelta(days=365), to_system_utc=never)
 
 
 def never(_time):
@@ -65,6 +70,49 @@ def merge(one, other):
 def row(pair):
     key, (window, (n, total)) = pair
     return key, f"{window * 10_000},{key},{n},{total}"
+
+
+def sessions(job):
+    flow = Dataflow("sessions")
+    gap = timedelta(milliseconds=job["gap_ms"])
+    folding = windowing.SessionWindower(gap), lambda: None, lengthen, unite
+    sums = windowing.fold_window("session", *timed(flow, job), *folding, ordered=False)
+    return written(flow, op.map("row", sums.down, lambda pair: session_row(pair, gap)), job)
+
+
+def lengthen(session, event):
+    """Count, sum, first and last moment of a session with one more event."""
+    one = (1, event[1], event[0], event[0])
+    return one if session is None else unite(session, one)
+
+
+def unite(one, other):
+    return one[0] + other[0], one[1] + other[1], min(one[2], other[2]), max(one[3], other[3])
+
+
+def session_row(pair, gap):
+    key, (_window, (n, total, first, last)) = pair
+    start_ms, end_ms = ((moment - EPOCH) // timedelta(milliseconds=1) for moment in (first, last + gap))
+    return key, f"{start_ms},{end_ms},{key},{n},{total}"
+
+
+def kafka(job):
+    """From a topic to a topic, as its Kafka operators do it: at least once with a recovery store."""
+    flow, brokers = Dataflow("kafka"), [job["bootstrap"]]
+    # Imported here because only this job needs the client.
+    from bytewax.connectors.kafka import KafkaSinkMessage
+    from bytewax.connectors.kafka import operators as kop
+
+    read = kop.input("in", flow, brokers=brokers, topics=[job["topic"]], tail=False, batch_size=BATCH)
+    events = op.map("parse", read.oks, lambda message: json.loads(message.value))
+    kept = op.filter("filter", events, lambda event: event["value"] < job["below"])
+    made = op.map("project", kept, lambda event: KafkaSinkMessage(None, projected(event)))
+    kop.output("out", made, brokers=brokers, topic=job["out_topic"], add_config=SENDING)
+    return flow
+
+
+def projected(event):
+    return json.dumps({"key": event["key"], "value": event["value"]}).encode()
 
 
 def sol(job):
@@ -127,11 +175,14 @@ def written(flow, rows, job):
     return flow
 
 
+JOBS = {"wordcount": wordcount, "windows": windows, "sessions": sessions, "kafka": kafka, "sol": sol}
+
+
 # -- the cluster -------------------------------------------------------------------------------------
 
 
 def work(job, number, ports):
-    flow = {"wordcount": wordcount, "windows": windows, "sol": sol}[job["job"]](job)
+    flow = JOBS[job["job"]](job)
     addresses = [f"127.0.0.1:{port}" for port in ports]
     cli_main(flow, workers_per_process=1, process_id=number, addresses=addresses)
 
@@ -166,8 +217,7 @@ def main():
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(1, job["cores"])
     ]
-    warm = {"lines": job.get("warm_lines"), "count": job.get("warm_count"), "out": f"{job['work']}/warm-out"}
-    run({**job, **warm}, others)
+    run({**job, **for_warm_up(job), "out": f"{job['work']}/warm-out"}, others)
     with measured():
         run({**job, "out": f"{job['work']}/out"}, others)
     for other in others:

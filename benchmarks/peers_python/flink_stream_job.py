@@ -19,7 +19,7 @@ from pyflink.common.watermark_strategy import TimestampAssigner
 from pyflink.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from pyflink.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from pyflink.datastream.functions import ProcessWindowFunction
-from pyflink.datastream.window import TumblingEventTimeWindows
+from pyflink.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 
 OPENED = ("java.base/java.util", "java.base/java.lang", "java.base/java.net", "java.base/java.time")
 JAVA = " ".join(["-Xmx2g -XX:+UseParallelGC", *(f"--add-opens={part}=ALL-UNNAMED" for part in OPENED)])
@@ -45,7 +45,7 @@ def read(made, directory):
     return made.from_source(lines.build(), WatermarkStrategy.no_watermarks(), "lines")
 
 
-def wordcount(lines):
+def wordcount(lines, _job):
     words = lines.flat_map(lambda line: [(word, 1) for word in line.split()], WORD)
     counts = words.key_by(lambda pair: pair[0], TEXT).reduce(lambda a, b: (a[0], a[1] + b[1]))
     return counts.map(lambda pair: f"{pair[0]},{pair[1]}", TEXT)
@@ -57,17 +57,37 @@ class EventTime(TimestampAssigner):
 
 
 class Row(ProcessWindowFunction):
+    """The row of a window: its start, for sessions its end as well, and its key, count and sum."""
+
+    def __init__(self, with_end):
+        self.with_end = with_end
+
     def process(self, key, context, elements):
+        window = context.window()
+        bounds = f"{window.start},{window.end}" if self.with_end else window.start
         for _key, n, total, _ts_ms in elements:
-            yield f"{context.window().start},{key},{n},{total}"
+            yield f"{bounds},{key},{n},{total}"
 
 
-def windows(lines):
+def windows(lines, _job):
+    tens = by_key(lines).window(TumblingEventTimeWindows.of(Time.seconds(10)))
+    return tens.reduce(added, Row(with_end=False), output_type=TEXT)
+
+
+def sessions(lines, job):
+    gaps = EventTimeSessionWindows.with_gap(Time.milliseconds(job["gap_ms"]))
+    return by_key(lines).window(gaps).reduce(added, Row(with_end=True), output_type=TEXT)
+
+
+def by_key(lines):
     events = lines.map(parsed, SUMS).assign_timestamps_and_watermarks(
         WatermarkStrategy.no_watermarks().with_timestamp_assigner(EventTime())
     )
-    tens = events.key_by(lambda one: one[0], TEXT).window(TumblingEventTimeWindows.of(Time.seconds(10)))
-    return tens.reduce(lambda a, b: (a[0], a[1] + b[1], a[2] + b[2], a[3]), Row(), output_type=TEXT)
+    return events.key_by(lambda one: one[0], TEXT)
+
+
+def added(one, other):
+    return one[0], one[1] + other[1], one[2] + other[2], one[3]
 
 
 def parsed(line):
@@ -78,7 +98,8 @@ def parsed(line):
 
 def run(job, directory, out):
     made = environment(job["cores"])
-    rows = {"wordcount": wordcount, "windows": windows}[job["job"]](read(made, directory))
+    jobs = {"wordcount": wordcount, "windows": windows, "sessions": sessions}
+    rows = jobs[job["job"]](read(made, directory), job)
     rows.sink_to(FileSink.for_row_format(f"file://{out}", Encoder.simple_string_encoder()).build())
     made.execute(job["job"])
 

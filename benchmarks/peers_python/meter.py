@@ -16,6 +16,11 @@ def given():
     return json.loads(sys.argv[1])
 
 
+def for_warm_up(job):
+    """Those arguments of a job that its warm-up has instead."""
+    return {key.removeprefix("warm_"): value for key, value in job.items() if key.startswith("warm_")}
+
+
 @contextmanager
 def measured():
     """Measure what happens within."""

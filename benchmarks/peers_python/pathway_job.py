@@ -8,7 +8,7 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-from meter import given, measured
+from meter import for_warm_up, given, measured
 
 JOB = given()
 os.environ["PATHWAY_THREADS"] = str(JOB["cores"])
@@ -25,34 +25,85 @@ class Event(pw.Schema):
     value: int
 
 
+class Fields(pw.Schema):
+    """Those of an event that are passed on from topic to topic."""
+
+    key: str
+    value: int
+
+
 @pw.udf(max_batch_size=BATCH, deterministic=True)
 def split(lines: list[str]) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
-def wordcount(lines):
-    text = pw.io.plaintext.read(lines, mode="static")
+def wordcount(job):
+    text = pw.io.plaintext.read(job["lines"], mode="static")
     words = text.select(word=split(pw.this.data)).flatten(pw.this.word)
     return words.groupby(pw.this.word).reduce(pw.this.word, count=pw.reducers.count())
 
 
-def windows(lines):
+def timed(lines):
     events = pw.io.jsonlines.read(lines, schema=Event, mode="static")
-    timed = events.with_columns(ts=pw.this.ts.dt.strptime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    return events.with_columns(ts=pw.this.ts.dt.strptime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+
+def windows(job):
     tens = pw.temporal.tumbling(duration=timedelta(seconds=10))
-    return timed.windowby(pw.this.ts, window=tens, instance=pw.this.key).reduce(
-        start_ms=pw.this._pw_window_start.dt.timestamp(unit="ms"),
-        key=pw.this._pw_instance,
-        n=pw.reducers.count(),
-        total=pw.reducers.sum(pw.this.value),
+    return (
+        timed(job["lines"])
+        .windowby(pw.this.ts, window=tens, instance=pw.this.key)
+        .reduce(
+            start_ms=pw.this._pw_window_start.dt.timestamp(unit="ms"),
+            key=pw.this._pw_instance,
+            n=pw.reducers.count(),
+            total=pw.reducers.sum(pw.this.value),
+        )
     )
 
 
-def run(lines, out):
+def sessions(job):
+    gap = timedelta(milliseconds=job["gap_ms"])
+    session = pw.temporal.session(max_gap=gap)
+    return (
+        timed(job["lines"])
+        .windowby(pw.this.ts, window=session, instance=pw.this.key)
+        .reduce(
+            start_ms=pw.this._pw_window_start.dt.timestamp(unit="ms"),
+            end_ms=(pw.this._pw_window_end + gap).dt.timestamp(unit="ms"),
+            key=pw.this._pw_instance,
+            n=pw.reducers.count(),
+            total=pw.reducers.sum(pw.this.value),
+        )
+    )
+
+
+def join(job):
+    ordered, paid = timed(job["lines"]), timed(job["payments"])
+    within = timedelta(milliseconds=job["within_ms"])
+    near = pw.temporal.interval(-within, within)
+    pairs = ordered.interval_join(paid, ordered.ts, paid.ts, near, ordered.key == paid.key)
+    return pairs.select(payment=paid.value, key=ordered.key, amount=ordered.value)
+
+
+def kafka(job):
+    broker = {"bootstrap.servers": job["bootstrap"]}
+    reading = {**broker, "group.id": job["out_topic"], "auto.offset.reset": "earliest"}
+    events = pw.io.kafka.read(reading, job["topic"], schema=Fields, format="json", mode="static")
+    kept = events.filter(pw.this.value < job["below"])
+    sending = {**broker, "linger.ms": "100", "compression.type": "lz4"}
+    pw.io.kafka.write(kept, sending, job["out_topic"], format="json")
+
+
+def run(job, out):
     G.clear()
-    result = {"wordcount": wordcount, "windows": windows}[JOB["job"]](lines)
-    pw.io.csv.write(result, out)
+    result = JOBS[job["job"]](job)
+    if result is not None:
+        pw.io.csv.write(result, out)
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
+
+
+JOBS = {"wordcount": wordcount, "windows": windows, "sessions": sessions, "join": join, "kafka": kafka}
 
 
 def without_heading(raw, out, numbers):
@@ -60,17 +111,20 @@ def without_heading(raw, out, numbers):
     with raw.open(newline="") as given_rows, out.open("w", newline="") as made:
         rows = csv.writer(made)
         for row in csv.DictReader(given_rows):
-            kept = [int(float(value)) if name in numbers else value for name, value in list(row.items())[:-2]]
+            kept = [
+                round(float(value)) if name in numbers else value for name, value in list(row.items())[:-2]
+            ]
             rows.writerow(kept)
 
 
 def main():
     work = Path(JOB["work"])
-    (work / "out").mkdir()
-    run(JOB["warm_lines"], str(work / "warm.csv"))
+    run({**JOB, **for_warm_up(JOB)}, str(work / "warm.csv"))
     with measured():
-        run(JOB["lines"], str(work / "raw.csv"))
-    without_heading(work / "raw.csv", work / "out" / "rows.csv", ("start_ms",))
+        run(JOB, str(work / "raw.csv"))
+    if (work / "raw.csv").exists():
+        (work / "out").mkdir()
+        without_heading(work / "raw.csv", work / "out" / "rows.csv", ("start_ms", "end_ms"))
 
 
 main()
