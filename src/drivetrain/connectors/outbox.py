@@ -14,14 +14,18 @@ A small batch comes to the driver as Arrow and is written there; a large one is 
 is read back one Arrow batch at a time. The size of the batch before decides between the two, as in the file
 sink.
 
+A batch that is published at once, and that Spark computes again if that fails, need not be kept: its segments
+are neither synced nor compressed, and no file names them.
+
 What if we die here: a batch is prepared when its file has its name, which comes after its segments.
-Unfinished files are removed at the next opening.
+Unfinished files, and segments that were not kept, are removed at the next opening.
 
 Invariants:
 
 1. A prepared batch can be read completely, or reading raises; it survives a crash of the machine.
 2. Preparing a batch again replaces it.
 3. At most one segment, or one small batch, is in memory at any time.
+4. A batch that was staged without being kept is never prepared.
 
 Called by the Kafka, SQL and Redis sinks. Source: the transactional outbox.
 """
@@ -38,7 +42,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.fs as pafs
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.checkpoint.publication import Publication
@@ -49,11 +52,13 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.whole_files import publish_bytes
 from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.measure.small_batches import SmallBatches
+from drivetrain.spark.session.dataframe_calls import selected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BATCHES = "batches"
+_NO_TIME = f"timestamp_millis(0) AS {TS}"
 
 
 class PreparedBatch(msgspec.Struct, frozen=True):
@@ -75,6 +80,7 @@ class Outbox:
         self.note = Path(state_dir).absolute() / "publication.json"
         self._place = self.note.parent / "outbox"
         self._store = ChannelStore(str(self._place), fragment=sink_id)
+        self._passing = ChannelStore(str(self._place), fragment=sink_id, durable=False)
         self._files = self._store.files
         self._small = SmallBatches()
         self._cleaned = False
@@ -114,17 +120,26 @@ class Outbox:
 
     # -- batches -----------------------------------------------------------------------------------
 
-    def stage(self, df: DataFrame, batch_id: int) -> PreparedBatch:
-        """Write the rows of a batch as segments; it is prepared only once `prepare` has named them."""
+    def stage(self, df: DataFrame, batch_id: int, *, kept: bool = True) -> PreparedBatch:
+        """Write the rows of a batch as segments; it is prepared only once `prepare` has named them.
+
+        Without `kept` it is published before this process does anything else, or never: then `discard` it.
+        """
         self._clean()
         self._cleaned = False  # if writing fails, its segments have to be removed
-        staged = self._staged(df, batch_id)
+        staged = self._staged(df, batch_id, kept=kept)
         self._cleaned = True
         return staged
 
-    def _staged(self, df: DataFrame, batch_id: int) -> PreparedBatch:
-        timed = df.withColumn(TS, F.timestamp_millis(F.lit(0)))  # segments need timestamps of their messages
-        return PreparedBatch(batch_id, tuple(write_segments(timed, self._store, batch_id, small=self._small)))
+    def _staged(self, df: DataFrame, batch_id: int, *, kept: bool) -> PreparedBatch:
+        timed = selected(df, "*", _NO_TIME)  # segments need timestamps of their messages
+        store = self._store if kept else self._passing
+        segments = write_segments(timed, store, batch_id, small=self._small, compressed=kept)
+        return PreparedBatch(batch_id, tuple(segments))
+
+    def discard(self, staged: PreparedBatch) -> None:
+        """Delete the segments of a batch that is not prepared."""
+        self._delete(staged)
 
     def prepare(self, batch: PreparedBatch) -> None:
         """Name the segments of a staged batch, in place of those it had before."""

@@ -17,7 +17,7 @@ from drivetrain.connectors.kafka.transactional_producer import TransactionalProd
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.checkpoint.publication import Marker
 from drivetrain.crash_points import CrashPoint, armed
-from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
+from drivetrain.errors import DiskFullError, DrivetrainError, OutputError, UnavailableError
 
 AWAY = ClientError("REQUEST_TIMED_OUT", "away", again=True, passes=True)
 ABORT = ClientError("REQUEST_TIMED_OUT", "not delivered", passes=True)
@@ -244,6 +244,27 @@ def test_a_refused_login_is_told_and_keeps_its_secret(opened: Opened) -> None:
     with pytest.raises(OutputError, match="does not let this application in") as caught:
         producer.publish(SEGMENTS, Marker("me", 7))
     assert SECRET not in str(caught.value)
+
+
+def test_what_must_come_before_a_commit_comes_before_each_try_and_after_the_messages(opened: Opened) -> None:
+    producer, client = opened(commit=[ABORT, AWAY])
+    producer.publish(SEGMENTS, Marker("me", 7), lambda: client.calls.append("noted"))
+    tries = ["begin", "send", "send", "mark", "noted", "commit"]
+    assert client.calls == [*tries, "abort", *tries, "commit"]
+    assert client.committed == WHOLE
+
+
+def test_nothing_is_committed_if_what_must_come_before_fails(opened: Opened) -> None:
+    producer, client = opened()
+
+    def fails() -> None:
+        raise DiskFullError("no space left", where="the note")
+
+    with pytest.raises(DiskFullError):
+        producer.publish(SEGMENTS, Marker("me", 7), fails)
+    assert client.calls == ["begin", "send", "send", "mark", "close"]
+    assert client.committed == []
+    assert not producer.is_open, "opening it again ends the transaction"
 
 
 class DiesError(BaseException):

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 Partition = tuple[str, int]
 TIMEOUT_MS = 60_000
 _ADMIN = "org.apache.kafka.clients.admin"
+_COMMON = "org.apache.kafka.common"
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The id of all topics of brokers that are older than ids (Kafka 2.8)."""
 _REFUSED = (
     "AuthenticationException", "AuthorizationException", "SslAuthenticationException",
     "SaslAuthenticationException", "TopicAuthorizationException", "ClusterAuthorizationException",
@@ -74,6 +77,8 @@ class KafkaAdmin:
         self._client: Any = None
         self._pending: Any = None
         self._classes: dict[str, Any] = {}
+        self._asked: tuple[tuple[str, ...], Any] | None = None
+        """The ids that the last `has_topics` asked for, and as Java has them."""
         self._lock = threading.RLock()
 
     def topics(self, names: Iterable[str], pattern: str | None = None) -> dict[str, Topic]:
@@ -98,6 +103,28 @@ class KafkaAdmin:
                     raise
                 found[name] = Topic(described.topicId().toString(), described.partitions().size())
             return found
+
+    def has_topics(self, ids: Iterable[str]) -> bool:
+        """Whether there are topics with all of these ids; False also where brokers do not know ids.
+
+        One request and few calls, for a question that every batch asks: `topics` takes several times as long.
+        """
+        wanted = tuple(sorted(ids))
+        if _NO_ID in wanted:
+            return False
+        with self._asking() as client:
+            if self._asked is None or self._asked[0] != wanted:
+                listed = self._java_class("java.util.ArrayList")()
+                for id in wanted:
+                    listed.add(self._java_class(f"{_COMMON}.Uuid").fromString(id))
+                self._asked = (wanted, self._java_class(f"{_COMMON}.TopicCollection").ofTopicIds(listed))
+            try:
+                self._get(client.describeTopics(self._asked[1]).allTopicIds())
+            except Py4JJavaError as error:
+                if "UnknownTopicIdException" in _classes(error):
+                    return False
+                raise
+            return True
 
     def offsets(
         self, partitions: Iterable[Partition], at: Literal["earliest", "latest"] | int

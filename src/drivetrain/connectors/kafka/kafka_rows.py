@@ -24,6 +24,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ from drivetrain.api.expressions.columns import Column, col
 from drivetrain.connectors.kafka.value_encoder import encoded
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.spark.compile.lowering import spark_column
+from drivetrain.spark.session.dataframe_calls import java_columns, with_columns_only, with_schema
 from drivetrain.spark.session.spark_errors import analysis_error
 from drivetrain.spark.session.spark_text import quoted
 
@@ -59,7 +61,7 @@ _JSON = {
     "ignoreNullFields": "false",
 }
 _HEADERS = "array<struct<key: string, value: binary>>"
-_REFUSED = re.compile(r"⟦kafka:([A-Za-z0-9+/=\s]+)⟧")
+_REFUSED = re.compile(r"⟦kafka:([A-Za-z0-9+/=|\s-]+)⟧")
 _KEY_BYTES = 64
 """How much of a key an error shows, each byte as a character: keys need not be text."""
 
@@ -103,10 +105,13 @@ def refused(text: str, sink: KafkaSink) -> OutputError | None:
     found = _REFUSED.search(text)
     if found is None:
         return None
-    refusal = json.loads(base64.b64decode("".join(found[1].split())))
-    key = "none" if refusal.get("key") is None else repr(refusal["key"])
-    where = f"{refusal.get('topic') or sink.topic or sink.name} at {sink.bootstrap}"
-    what, limit = refusal["what"], refusal.get("limit")
+    same, got, *others = "".join(found[1].split()).split("|")
+    refusal = json.loads(base64.b64decode(same))
+    named = {name: base64.b64decode(value) for name, _, value in (part.partition("=") for part in others)}
+    key = repr(named["key"].decode("latin-1")) if "key" in named else "none"
+    topic = named["topic"].decode() if "topic" in named else refusal["topic"]
+    where = f"{topic or sink.name} at {sink.bootstrap}"
+    what, limit = refusal["what"], refusal["limit"]
     if what == "topic":
         return OutputError(
             "a message has no topic",
@@ -120,14 +125,14 @@ def refused(text: str, sink: KafkaSink) -> OutputError | None:
             "a message names a partition that the topic does not have",
             where=where,
             expected=f"0 to {limit - 1}, or null for Kafka's own choice",
-            got=f"{refusal['got']}, in the message with key {key}",
+            got=f"{got}, in the message with key {key}",
             remedy="correct the column, or add partitions to the topic",
         )
     return OutputError(
         "a message is too large for the topic",
         where=where,
         expected=f"at most {limit:,} bytes (max.message.bytes of the topic, or max.request.size in options)",
-        got=f"{refusal['got']:,} bytes, in the message with key {key}",
+        got=f"{int(got):,} bytes, in the message with key {key}",
         remedy="raise max.message.bytes of the topic, or make the messages smaller; if they are compressed, "
         "max.request.size in options limits their size before that",
     )
@@ -148,14 +153,42 @@ class _Columns:
         if partition is not None:
             columns["partition"] = partition
         self._first = [column.alias(name) for name, column in columns.items()]
-        names = [*columns, *(["partition"] if sink.partitioner == "round robin" else [])]
-        checked = self._checked(names).alias("value")
-        self._second = [checked if name == "value" else F.col(name) for name in names]
+        self._by_turns = sink.partitioner == "round robin"
+        if self._is_plain():
+            passes = [self._with_checks(columns)]
+        else:
+            names = [*columns, *(["partition"] if self._by_turns else [])]
+            passes = [self._first, self._with_checks({name: F.col(name) for name in names})]
+        self._passes = [java_columns(made) for made in passes]
+        self._schema: StructType | None = None
 
     def of(self, df: DataFrame, batch_id: int) -> DataFrame:
-        """The batch; one pass makes the columns, another checks them, so nothing is computed twice."""
-        turns = [self._turn(batch_id)] if self.sink.partitioner == "round robin" else []
-        return df.select(*self._first, *turns).select(*self._second)
+        """The batch; one pass makes the columns, another checks them, so nothing is computed twice.
+
+        Each is a plan that Spark analyses, so columns that take nothing to compute are checked where they are
+        made.
+        """
+        rows, passes = df, self._passes
+        if self._by_turns:
+            passes = [java_columns([*self._first, self._turn(batch_id)]), *passes[1:]]
+        for made in passes:
+            rows = with_columns_only(rows, made)
+        if self._schema is None:
+            self._schema = rows.schema
+        return with_schema(rows, self._schema)
+
+    def _is_plain(self) -> bool:
+        """Whether there are only a key and a value, which are columns of a single value."""
+        sink = self.sink
+        others = (sink.headers, sink.topic_column, sink.partition)
+        if (
+            self._by_turns
+            or any(other is not None for other in others)
+            or sink.format in ("avro", "protobuf")
+        ):
+            return False
+        given = (sink.value, *([] if sink.key is None else [sink.key]))
+        return all(isinstance(c, str) and not _nested(self._type(self._column(c))) for c in given)
 
     # -- columns -----------------------------------------------------------------------------------
 
@@ -255,35 +288,43 @@ class _Columns:
 
     # -- rows that Kafka would refuse --------------------------------------------------------------
 
-    def _checked(self, names: list[str]) -> SparkColumn:
+    def _with_checks(self, columns: Mapping[str, SparkColumn]) -> list[SparkColumn]:
+        """The columns, of which the value raises what is wrong with its row."""
+        return [
+            (self._checked(columns) if name == "value" else column).alias(name)
+            for name, column in columns.items()
+        ]
+
+    def _checked(self, columns: Mapping[str, SparkColumn]) -> SparkColumn:
         limit, count = self.limits.message_bytes, self.limits.partitions
-        zero = F.lit(0)
-        size = F.coalesce(F.octet_length("key"), zero) + F.coalesce(F.octet_length("value"), zero)
-        value = F.when(size > limit, self._refusal(names, "size", size, limit)).otherwise(F.col("value"))
-        if "partition" in names and count is not None and self.sink.partition is not None:
-            partition = F.col("partition")
+        sized = [columns["value"], *([] if self.sink.key is None else [columns["key"]])]
+        first, *others = [F.coalesce(F.octet_length(column), F.lit(0)) for column in sized]
+        size = sum(others, first)
+        value = F.when(size > limit, self._refusal(columns, "size", size, limit)).otherwise(columns["value"])
+        if "partition" in columns and count is not None and self.sink.partition is not None:
+            partition = columns["partition"]
             outside = (partition < 0) | (partition >= count)
-            value = F.when(outside, self._refusal(names, "partition", partition, count)).otherwise(value)
-        if "topic" in names and self.sink.topic is None:
-            nowhere = F.col("topic").isNull()
-            value = F.when(nowhere, self._refusal(names, "topic", F.lit(0), 0)).otherwise(value)
+            value = F.when(outside, self._refusal(columns, "partition", partition, count)).otherwise(value)
+        if "topic" in columns and self.sink.topic is None:
+            nowhere = columns["topic"].isNull()
+            value = F.when(nowhere, self._refusal(columns, "topic", F.lit(0), 0)).otherwise(value)
         return value
 
-    def _refusal(self, names: list[str], what: str, got: SparkColumn, limit: int) -> SparkColumn:
-        """An expression that raises the text that `refused` reads."""
-        key = F.decode(F.substring("key", 1, _KEY_BYTES), "ISO-8859-1")
-        topic = F.col("topic") if "topic" in names else F.lit(self.sink.topic)
-        refusal = F.to_json(
-            F.struct(
-                F.lit(what).alias("what"),
-                got.alias("got"),
-                F.lit(limit).alias("limit"),
-                key.alias("key"),
-                topic.alias("topic"),
-            )
-        )
-        packed = F.concat(F.lit("⟦kafka:"), F.base64(refusal.cast("binary")), F.lit("⟧"))
-        return F.raise_error(packed).cast("binary")
+    def _refusal(
+        self, columns: Mapping[str, SparkColumn], what: str, got: SparkColumn, limit: int
+    ) -> SparkColumn:
+        """An expression that raises the text that `refused` reads.
+
+        What is the same for all messages is a part of the text: Spark plans the expression for each batch.
+        """
+        same = json.dumps({"what": what, "limit": limit, "topic": self.sink.topic})
+        parts = [F.lit(f"⟦kafka:{base64.b64encode(same.encode()).decode()}|"), got.cast("string")]
+        if self.sink.key is not None:
+            parts.append(F.concat(F.lit("|key="), F.base64(F.substring(columns["key"], 1, _KEY_BYTES))))
+        if "topic" in columns:
+            parts.append(F.concat(F.lit("|topic="), F.base64(columns["topic"].cast("binary"))))
+        # Parts that are null are left out.
+        return F.raise_error(F.concat_ws("", *parts, F.lit("⟧"))).cast("binary")
 
     def _wrong(self, expected: str, got: str) -> OutputError:
         return OutputError(

@@ -3,22 +3,26 @@
 The problem: Spark may run a batch again after a crash, and messages sent to Kafka stay there. Spark's own
 connector sends them again.
 
-The design. *At least once*: that connector, unchanged, with the columns of `kafka_rows`. *Exactly once*: a
-batch is prepared in the sink's outbox, and committed as one Kafka transaction that also contains the batch's
-number, by one producer in the driver (`transactional_producer`; docs/decisions/0018 explains why only one).
-`core.checkpoint.publication` decides what to do with a repeated batch.
+The design. *At least once*: that connector's tasks (`task_sender`), with the columns of `kafka_rows`.
+*Exactly once*: a batch is written to files, and committed as one Kafka transaction that also contains the
+batch's number, by one producer in the driver (`transactional_producer`; docs/decisions/0018 explains why only
+one). `core.checkpoint.publication` decides what to do with a repeated batch.
 
-    write = stage → prepare (durable, unseen) → note "begun" → transaction → note "published" → drop the batch
+    write            = stage → begin, send ┬──────────────────┬ commit → note "published" → discard the files
+                                           └ note "begun" ────┘
+    prepare, commit  = the same, with files that are durable and have a name between the two
 
 What if we die here: before the transaction is committed, Kafka aborts it; when the sink is opened again, or
 after transaction_timeout. Between the commit and the note, the marker in Kafka proves that it was committed.
-A batch is dropped only once it is known to be published; the next opening drops what is left.
+A prepared batch is dropped only once it is known to be published; the next opening drops what is left. A
+batch of `write` is computed again by Spark if we die, so its files need not survive that.
 
 Invariants:
 
 1. A read_committed reader sees a batch completely or not at all, once, whichever process is killed.
 2. Every batch that Spark commits was published before.
 3. A producer publishes only after it has fenced all others and the brokers have reported what was published.
+4. The note "begun" is durable before the commit is sent.
 
 Called by the engine. Source: Kafka's transactions; the two-phase commit of Apache Flink's Kafka sink.
 """
@@ -28,12 +32,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import Observation
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from drivetrain.api.connectors.kafka_sink import KafkaSink
 from drivetrain.api.sinks import Guarantee
@@ -43,11 +44,11 @@ from drivetrain.connectors.kafka.client_error import ClientError
 from drivetrain.connectors.kafka.client_options import LINGER_MS, for_spark, sending
 from drivetrain.connectors.kafka.kafka_rows import KafkaRows, refused
 from drivetrain.connectors.kafka.target_topic import KafkaTarget
+from drivetrain.connectors.kafka.task_sender import TaskSender
 from drivetrain.connectors.kafka.transactional_producer import TransactionalProducer
 from drivetrain.connectors.outbox import Outbox, PreparedBatch
 from drivetrain.core.checkpoint.publication import NONE, Marker, Publication, foreign
 from drivetrain.errors import DrivetrainError, InternalError, OutputError, UnavailableError
-from drivetrain.spark.measure.batch_times import computing
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
@@ -61,10 +62,11 @@ log = logging.getLogger("drivetrain.kafka")
 _MARK_AGAIN_S = 3600.0
 """A younger marker has not expired: Kafka keeps them for a week by default."""
 _BUFFER_BYTES = 32 * 2**20
-_REALTIME_LINGER_MS = 1
-"""In real-time mode, where messages come one by one: without it, each is a request, and brokers and tasks are
-busy with those. So messages are delayed by a millisecond, and not by much more under load."""
-_NEW_WAY = ("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
+_NOTING = ThreadPoolExecutor(thread_name_prefix="note of a Kafka sink")
+"""Writes notes while messages are sent."""
+_REALTIME_LINGER_MS = 0
+"""In real-time mode, where messages come one by one. If they come faster than requests are answered, they are
+sent together anyway: Kafka's client has at most five requests under way."""
 
 
 def open_kafka(sink: KafkaSink, context: SinkContext) -> SinkWriter:
@@ -123,6 +125,7 @@ class AtLeastOnceKafka(_KafkaWriter):
     def __init__(self, target: KafkaTarget, context: SinkContext) -> None:
         super().__init__(target, context)
         self._written = Path(context.state_dir) / "written"
+        self._sender: TaskSender | None = None
 
     def validate(self) -> None:
         """Raise unless the brokers answer and the topic exists, or may be created."""
@@ -141,28 +144,21 @@ class AtLeastOnceKafka(_KafkaWriter):
         """Send the rows of a batch and return their number; a repeated batch is sent again."""
         rows = self._rows(df, batch_id)
         self._note_written()
-        counted = Observation()
-        # By default Spark 4.3 writes to Kafka through its V1 API, which never reports observations.
-        rows.sparkSession.conf.set(*_NEW_WAY)
+        if self._sender is None:
+            self._sender = TaskSender(self._settings(), self._only_topic)
         try:
-            writer = rows.observe(counted, F.expr("count(1) AS n")).write.format("kafka")
-            with computing():
-                writer.options(**self._settings()).mode("append").save()
+            return self._sender.send(rows)
         except Exception as error:
             meant = self.meant(error)
             if meant is None:
                 raise
             raise meant from None
-        try:
-            return int(counted.get["n"])
-        except Py4JJavaError:
-            return 0  # Spark found no rows, and did not count them
 
     def stream(self, df: DataFrame) -> DataStreamWriter:
         """The writer that sends the rows of a streaming `df` as they come; the caller starts it."""
         self._note_written()
-        settings = self._settings(_REALTIME_LINGER_MS)
-        return self._rows(df, 0).writeStream.format("kafka").options(**settings)
+        writer = self._rows(df, 0).writeStream.format("kafka").options(**self._settings(_REALTIME_LINGER_MS))
+        return writer if self._only_topic is None else writer.option("topic", self._only_topic)
 
     def _note_written(self) -> None:
         if not self._written.exists():
@@ -180,10 +176,12 @@ class AtLeastOnceKafka(_KafkaWriter):
             **self._target.options,
             "bootstrap.servers": self._sink.bootstrap,
         }
-        settings = for_spark(given)
-        if self._sink.topic is not None and self._sink.topic_column is None:
-            settings["topic"] = self._sink.topic
-        return settings
+        return for_spark(given)
+
+    @property
+    def _only_topic(self) -> str | None:
+        """The topic of all messages, if it is not a column."""
+        return self._sink.topic if self._sink.topic_column is None else None
 
 
 class ExactlyOnceKafka(_KafkaWriter):
@@ -234,20 +232,26 @@ class ExactlyOnceKafka(_KafkaWriter):
         """Publish the rows of a batch as one transaction; 0 if it was published before."""
         if self._is_published(batch_id):
             return 0
-        staged = self._staged(df, batch_id)
-        if not staged.rows:
-            return 0  # nothing to publish, and the same again after a crash
-        for earlier in self._outbox.batches():
-            if earlier < batch_id:  # of a life that a replay has ended: see core.replay
-                self._outbox.drop(earlier)
-        self._outbox.prepare(staged)
-        return self.commit(batch_id)
+        staged = self._staged(df, batch_id, kept=False)
+        try:
+            if not staged.rows:
+                return 0  # nothing to publish, and the same again after a crash
+            known = self._opened()
+            if batch_id <= known.published:
+                return 0
+            for before in self._outbox.batches():
+                if before <= batch_id:  # the same batch; or one of a life that a replay has ended
+                    self._outbox.drop(before)
+            self._publish(staged, known)
+        finally:
+            self._outbox.discard(staged)
+        return staged.rows
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
         """Keep the rows of a batch durably until they are committed or aborted; returns their number."""
         if self._is_published(batch_id):
             return 0
-        staged = self._staged(df, batch_id)
+        staged = self._staged(df, batch_id, kept=True)
         self._outbox.prepare(staged)
         return staged.rows
 
@@ -285,10 +289,10 @@ class ExactlyOnceKafka(_KafkaWriter):
         known = self._known or self._outbox.publication()
         return known is not None and batch_id <= known.published
 
-    def _staged(self, df: DataFrame, batch_id: int) -> PreparedBatch:
+    def _staged(self, df: DataFrame, batch_id: int, *, kept: bool) -> PreparedBatch:
         rows = self._rows(df, batch_id)
         try:
-            return self._outbox.stage(rows, batch_id)
+            return self._outbox.stage(rows, batch_id, kept=kept)
         except Exception as error:
             if isinstance(error, DrivetrainError):
                 raise
@@ -327,15 +331,17 @@ class ExactlyOnceKafka(_KafkaWriter):
         if time.monotonic() - self._marked_s > _MARK_AGAIN_S:
             self._mark(known)
         begun = known.began(batch.batch)
-        self._outbox.keep(begun)
         self._known = None  # until the transaction has ended, only the brokers know
         marker = Marker(begun.token, batch.batch)
+        noting = _NOTING.submit(self._outbox.keep, begun)
         try:
-            sent = self._producer.publish(self._outbox.files(batch), marker)
+            sent = self._producer.publish(self._outbox.files(batch), marker, noting.result)
         except ClientError:
             for _ in self._outbox.messages_to_publish(batch, "published"):
                 pass  # it raises what is wrong with the files
             raise
+        finally:
+            wait([noting])  # no note of this batch is written after another one's
         if sent != batch.rows:
             raise InternalError(f"{sent} messages were sent of {batch.rows}", where=self._sink.name)
         self._known = begun.committed(batch.batch)

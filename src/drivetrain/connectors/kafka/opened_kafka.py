@@ -150,6 +150,14 @@ class OpenedKafka(OpenedSource):
             return
         at = offsets_of(json.loads(offset))
         names = sorted({topic for topic, _ in at} | set(self._places.topics))
+        is_known = len(names) == len(self._places.topics)
+        if not (is_known and self._admin.has_topics(self._places.topics.values())):
+            self._look_at_topics(names)
+        if self._source.on_data_loss == "continue":
+            self._count_lost(at)
+
+    def _look_at_topics(self, names: list[str]) -> None:
+        """Find out which topic is new, gone or another one."""
         found = self._admin.topics(names)
         changed = False
         for name in names:
@@ -166,8 +174,6 @@ class OpenedKafka(OpenedSource):
             self._places.topics[name] = now.id
         if changed:
             self._places.save(self._state_dir)
-        if self._source.on_data_loss == "continue":
-            self._count_lost(at)
 
     def _report_lost(self, what: str, where: str) -> None:
         if self._source.on_data_loss == "fail":

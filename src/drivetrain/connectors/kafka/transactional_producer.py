@@ -7,7 +7,8 @@ reason to fail.
 The design: one transactional producer in the driver, of Kafka's Java client (`java_producer`). Its
 transactional id is the sink's, so opening it fences an earlier producer and ends its transaction; only then
 is the marker read, because only then can it not change. A batch is: begin, the files of its messages, the
-marker's offset, commit. Errors fall into three classes:
+marker's offset, commit. What must be on disk before the commit may be written while messages are sent. Errors
+fall into three classes:
 
 - brokers that were away: the transaction is aborted and tried again as a whole, until the time is over. If
   it cannot even be aborted, the producer is closed and opened again: that ends the transaction, and the
@@ -21,6 +22,7 @@ Invariants:
 2. After it raises, the producer is closed; the next `open` finds out whether the batch is committed.
 3. In memory are a segment, and at most one queue of messages: `QUEUE_BYTES`, or two of the largest messages.
 4. `publish` and `open` end: a call that outlasts the time by `_GRACE_S` fails, as the producer is closed.
+5. No commit is sent before `before_commit` has returned.
 
 Called by the Kafka sink. Source: Kafka's transactions (KIP-98, KIP-447).
 """
@@ -58,6 +60,10 @@ _FENCED = (
     "FENCED_INSTANCE_ID",
     "INVALID_PRODUCER_ID_MAPPING",
 )
+
+
+def _nothing() -> None:
+    """Nothing has to be done before a commit."""
 
 
 class TransactionalProducer:
@@ -125,10 +131,13 @@ class TransactionalProducer:
         except ClientError as error:
             raise self._target.refused_options(error.text) from None
 
-    def publish(self, files: Sequence[Segment], marker: Marker) -> int:
+    def publish(
+        self, files: Sequence[Segment], marker: Marker, before_commit: Callable[[], object] = _nothing
+    ) -> int:
         """Send the messages of the files, with absolute paths, and the marker; returns their number.
 
-        Raises `ClientError` with the name `DAMAGED` for a file that is not as it was written.
+        `before_commit` is called before each try to commit, and may raise. Raises `ClientError` with the name
+        `DAMAGED` for a file that is not as it was written.
         """
         deadline, rows = self._deadline(), 0
         self._target.try_again()
@@ -139,6 +148,7 @@ class TransactionalProducer:
                     self._producer.begin()
                     rows = sum(map(self._producer.send, files))
                     self._retried(lambda: self._send_marker(marker), deadline)
+                    before_commit()
                     maybe_crash(CrashPoint.IN_TRANSACTION)
                     self._retried(self._producer.commit, deadline)
                 maybe_crash(CrashPoint.AFTER_TRANSACTION)

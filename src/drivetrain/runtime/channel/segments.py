@@ -52,7 +52,14 @@ class MessageLossError(UnavailableError):
     code = "message-loss"
 
 
-def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any], folder: str = SEGMENTS) -> Segment:
+def write_segment(
+    files: ChannelFiles,
+    stem: str,
+    batches: Sequence[Any],
+    folder: str = SEGMENTS,
+    *,
+    compressed: bool = True,
+) -> Segment:
     """Write record batches of one schema as one segment file in `folder` and describe it.
 
     `stem` is the readable part of its name; a unique part is added. The batches hold at least one row.
@@ -61,7 +68,8 @@ def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any], folder
     table = pa.Table.from_batches(batches)
     lowest, highest = _time_range_ms(table.column(TS), stem)
     sink = pa.BufferOutputStream()
-    with ipc.new_file(sink, table.schema, options=ipc.IpcWriteOptions(compression=COMPRESSION)) as writer:
+    options = ipc.IpcWriteOptions(compression=COMPRESSION if compressed else None)
+    with ipc.new_file(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     content = sink.getvalue()
     path = f"{folder}/{stem}-{uuid.uuid4().hex}.arrow"

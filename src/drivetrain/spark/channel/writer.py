@@ -60,12 +60,14 @@ def write_segments(
     folder: str = SEGMENTS,
     *,
     small: SmallBatches | None = None,
+    compressed: bool = True,
 ) -> list[Segment]:
     """Write the rows of a batch `df` as segments in `folder` and describe them, in partition order.
 
     `df` has the data columns and `__ts` (a timestamp without nulls). Runs one Spark job; two when a batch
     that `small` expects to be small is too large for the driver. The segments do not count until
-    `store.append(batch_id, …)` names them.
+    `store.append(batch_id, …)` names them. Without `compressed`, a batch that comes to the driver is written
+    as it is: for a reader who needs it at once.
     """
     if TS not in df.columns:
         raise InternalError(f"a channel's messages need the column {TS}, got {df.columns}")
@@ -74,7 +76,9 @@ def write_segments(
     if table is not None:
         schema = to_arrow_schema(df.schema, timezone="UTC")
         batches = [conform(batch, schema) for batch in table.combine_chunks().to_batches()]
-        segments = [write_segment(store.files, stem, batches, folder)] if table.num_rows else []
+        segments = []
+        if table.num_rows:
+            segments = [write_segment(store.files, stem, batches, folder, compressed=compressed)]
     else:
         by_java = java_segments(df, store.files, stem, folder, SEGMENT_BYTES)
         segments = _by_python(df, store.files, stem, folder) if by_java is None else by_java

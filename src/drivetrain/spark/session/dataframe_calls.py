@@ -12,7 +12,8 @@ Invariants:
 1. The result is that of PySpark's method of the same meaning.
 2. What is kept is bounded, and belongs to one Java process.
 
-Called by modules that run for each batch: `branch_frames`, `spark_branches`, `small_batches`, file formats.
+Called by modules that run for each batch: `branch_frames`, `spark_branches`, `small_batches`, `outbox`, file
+formats, the Kafka sink.
 """
 
 from __future__ import annotations
@@ -66,6 +67,16 @@ def java_columns(columns: Sequence[Column]) -> Any:
 def java_names(names: Sequence[str]) -> Any:
     """Names as an argument of methods of Java."""
     return _texts(_jvm(), tuple(names))
+
+
+def with_columns_only(df: DataFrame, of_java: Any) -> DataFrame:
+    """`df.select(*columns)`, where `of_java` is what `java_columns(columns)` has made."""
+    return ClassicDataFrame(df._jdf.select(of_java), df.sparkSession)
+
+
+def static_method(of_class: str, name: str) -> Callable[..., Any]:
+    """A static method of a Java class; Java is asked for it the first time only."""
+    return _method(_jvm(), of_class, name)
 
 
 def large_function_bytes() -> int:

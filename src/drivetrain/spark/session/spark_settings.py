@@ -66,6 +66,8 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.default.parallelism": str(partitions),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Spark describes the plan of each query to its listeners; "formatted", its default, takes longer.
+        "spark.sql.ui.explainMode": "simple",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {_LATER} -XX:+UseParallelGC -Xss4m "
         "-XX:+ExitOnOutOfMemoryError "

@@ -22,7 +22,8 @@ def _staged(monkeypatch: pytest.MonkeyPatch) -> None:
     from drivetrain.runtime.channel.columns import TS
     from drivetrain.runtime.channel.segments import write_segment
 
-    def staged(self: Outbox, df: Any, batch_id: int) -> PreparedBatch:
+    def staged(self: Outbox, df: Any, batch_id: int, *, kept: bool) -> PreparedBatch:
+        assert kept
         table = df.withColumn(TS, None).toArrow()
         parts = [write_segment(self._files, "test", table.to_batches())] if table.num_rows else []
         return PreparedBatch(batch_id, tuple(parts))
