@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,19 @@ def test_only_columns_that_are_used_are_read_and_all_messages_are_counted(
     counts = {one.processor: one.messages_out for one in result.processors}
     assert counts["rows"] == ROWS
     assert {one.processor: one.messages for one in result.outputs} == {"even": ROWS // 2, "texts": ROWS}
+
+
+def test_messages_are_counted_of_files_that_are_deleted_when_their_batch_has_run(drive: Harness) -> None:
+    source = files(drive.directory / "in")
+
+    def delete(batch: DataFrame, _number: int) -> None:
+        assert batch.count() == ROWS
+        shutil.rmtree(source)
+
+    app = Application("deleted")
+    app.read(sources.parquet(source), name="rows").select("k").sink(sinks.batches(delete))
+    result = drive.run(app)
+    assert {one.processor: one.messages_out for one in result.processors}["rows"] == ROWS
 
 
 def test_without_our_class_a_batch_is_what_spark_passes(

@@ -185,6 +185,8 @@ class NativeFiles(OpenedSource):
         self._directory = Path(spark_log)
         self._text = text
         self._checked = 0
+        self._rows = [0]
+        """The messages in the first files, by how many files; only of those that were checked."""
         self._committed = 0
         self._taken: dict[int, int] = {}
 
@@ -195,9 +197,9 @@ class NativeFiles(OpenedSource):
         return Position(done, self._log.total_bytes, finished=files >= self._listed)
 
     def messages(self, before: str | None, offset: str | None) -> int:
-        """As the footers of the files say."""
-        files = self._log.files(self._files_until(before), self._files_until(offset))
-        return sum(pq.read_metadata(file.path).num_rows for file in files) if self.reads_columns else 0
+        """As the footers of the files said when their batch began: afterwards they may be deleted."""
+        done, end = (min(self._files_until(each), len(self._rows) - 1) for each in (before, offset))
+        return self._rows[end] - self._rows[done]
 
     def history_start(self, from_ms: int, end: str) -> str | None:
         """Before the first file: it is unknown which of them have messages of that time."""
@@ -219,6 +221,8 @@ class NativeFiles(OpenedSource):
         filesystem = pafs.LocalFileSystem()
         for number, file in enumerate(self._log.files(self._checked, files), self._checked):
             refuse_changed(filesystem, file.path, file.size_bytes)
+            if self.reads_columns:
+                self._rows[number + 1 :] = [self._rows[number] + pq.read_metadata(file.path).num_rows]
             if self._text is not None and number >= self._committed:
                 self._text.require(file)
         self._checked = max(self._checked, files)
