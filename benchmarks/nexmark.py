@@ -23,7 +23,7 @@ import polars as pl
 
 from benchmarks import data, nexmark_flink, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, WrongResultError, arguments, run_job
-from benchmarks.nexmark_expected import QUERIES, expected, read
+from benchmarks.nexmark_expected import QUERIES, expected, read, sellers_at_once
 from benchmarks.report import number
 from benchmarks.results import read_output
 
@@ -218,6 +218,9 @@ def check(query: str, directory: Path, work: Path) -> None:
     found = pl.DataFrame(read_output(work / "out" / query, []).select(wanted.column_names))
     order = [pl.col(pl.Float64).round(6)], sorted(wanted.column_names)
     frames = [frame.with_columns(order[0]).sort(order[1]) for frame in (pl.DataFrame(wanted), found)]
+    if query == "q6":  # which of two sales in the same millisecond is the last one is not determined
+        several = sellers_at_once(auctions, bids)
+        frames = [frame.filter(~pl.col("seller").is_in(several)) for frame in frames]
     if frames[0].shape != frames[1].shape or not frames[0].cast(frames[1].schema).equals(frames[1]):
         raise WrongResultError(f"{query}: not what Polars gives: {len(found):,} rows of {len(wanted):,}")
 

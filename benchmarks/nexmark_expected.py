@@ -75,10 +75,19 @@ def _q5(_persons: pl.DataFrame, _auctions: pl.DataFrame, bids: pl.DataFrame) -> 
     return counts.filter(pl.col("n") == pl.col("n").max().over("window_end"))
 
 
-def _q6(_persons: pl.DataFrame, auctions: pl.DataFrame, bids: pl.DataFrame) -> pl.DataFrame:
+def sellers_at_once(auctions: pl.DataFrame, bids: pl.DataFrame) -> list[int]:
+    """Sellers of whom two auctions closed with a bid in one millisecond, the unit of timers."""
+    closed = _sold(auctions, bids).group_by("seller", pl.col("expires").dt.truncate("1ms")).len()
+    return closed.filter(pl.col("len") > 1)["seller"].to_list()
+
+
+def _sold(auctions: pl.DataFrame, bids: pl.DataFrame) -> pl.DataFrame:
     closed = _in_time(auctions, bids).filter(pl.col("bid_at") < pl.col("expires"))
-    sold = closed.group_by("auction", "seller", "expires").agg(price=pl.col("price").max())
-    ordered = sold.sort("seller", "expires", "price")
+    return closed.group_by("auction", "seller", "expires").agg(price=pl.col("price").max())
+
+
+def _q6(_persons: pl.DataFrame, auctions: pl.DataFrame, bids: pl.DataFrame) -> pl.DataFrame:
+    ordered = _sold(auctions, bids).sort("seller", "expires", "price")
     means = pl.col("price").rolling_mean(window_size=10, min_samples=1).over("seller")
     return ordered.select("seller", price=means)
 

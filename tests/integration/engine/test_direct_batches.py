@@ -75,8 +75,8 @@ def test_only_columns_that_are_used_are_read_and_all_messages_are_counted(
 def test_messages_are_counted_of_files_that_are_deleted_when_their_batch_has_run(drive: Harness) -> None:
     source = files(drive.directory / "in")
 
-    def delete(batch: DataFrame, _number: int) -> None:
-        assert batch.count() == ROWS
+    def delete(batch: pa.Table, _number: int) -> None:
+        assert batch.num_rows == ROWS
         shutil.rmtree(source)
 
     app = Application("deleted")
