@@ -66,13 +66,15 @@ def in_python(name: str, job_name: str, given: Given) -> Contender:
 
 
 def in_flink(name: str, job_name: str, given: Given) -> Contender:
-    """Flink's DataStream in Python, in the environment of Flink SQL."""
+    """Flink SQL, or Flink's DataStream in Python, in the environment of both."""
+    is_sql = name == peers.FLINK
+    script = "flink_sql_job" if is_sql else "flink_stream_job"
 
     def run(scale: Scale, work: Path) -> dict[str, float]:
         told = {"job": job_name, "work": str(work), **given(scale, work)}
-        return peer_process.run(peers.flink_command("flink_stream_job"), told)
+        return peer_process.run(peers.flink_command(script), told)
 
-    return Contender(name, run, peers.flink_missing, little=True)
+    return Contender(name, run, peers.flink_missing, little=not is_sql)
 
 
 def in_java(name: str, job_name: str, given: Given) -> Contender:

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet as pq
 
-from benchmarks import data, field_data, field_peers, field_topics, peer_process, peers
+from benchmarks import data, field_data, field_peers, field_topics, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 from benchmarks.results import expect_equal, milliseconds, read_output
 
@@ -72,11 +72,6 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
     return timed.figures(start_s=start_s)
 
 
-def run_flink(scale: Scale, work: Path) -> dict[str, float]:
-    told = {"job": "sessions", "work": str(work), **given(scale, work)}
-    return peer_process.run(peers.flink_command("flink_sql_job"), told)
-
-
 def given(scale: Scale, _work: Path) -> dict[str, Any]:
     whole, warm = both(scale)
     return {
@@ -132,7 +127,7 @@ JOB = field_peers.job(
         contenders=(
             Contender(OURS, run_drivetrain),
             Contender(peers.TUNED, run_pyspark),
-            Contender(peers.FLINK, run_flink, peers.flink_missing),
+            field_peers.in_flink(peers.FLINK, "sessions", given),
         ),
         prepare=prepare,
         units=lambda scale: data.total(directory(scale), "n"),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from columns_of_types import COLUMNS
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.runtime.channel.segments import read_segment
 from drivetrain.runtime.channel.store import ChannelStore
@@ -20,22 +21,10 @@ from drivetrain.spark.channel.java_segments import java_segments
 ALL_TYPES = (
     "id",
     "cast(id AS string) AS s",
-    "if(id % 7 = 0, null, repeat(cast(id AS string), 30)) AS text",
-    "cast('x' AS binary) AS b",
-    "if(id % 3 = 0, null, cast(id AS int)) AS i",
-    "cast(id AS smallint) AS h",
-    "cast(id % 100 AS tinyint) AS t",
-    "id / 7 AS d",
-    "cast(id / 7 AS float) AS f",
-    "id % 2 = 0 AS o",
+    *COLUMNS,
     "cast(id AS decimal(38, 3)) AS x",
     "date'2024-01-01' AS day",
-    "timestamp_ntz'2020-01-01 00:00:00' AS n",
-    "array(cast(id AS string), null) AS a",
-    "map('k', id) AS m",
-    "named_struct('a', id, 'b', array(named_struct('c', 'z'))) AS st",
     "interval '3' day AS iv",
-    "cast(null AS string) AS nothing",
     "timestamp_micros(id * 1000 - 500001) AS __ts",
 )
 

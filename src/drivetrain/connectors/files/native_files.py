@@ -221,7 +221,7 @@ class NativeFiles(OpenedSource):
         filesystem = pafs.LocalFileSystem()
         for number, file in enumerate(self._log.files(self._checked, files), self._checked):
             refuse_changed(filesystem, file.path, file.size_bytes)
-            if self.reads_columns:
+            if self.reads_columns and not self.has_end_row:
                 self._rows[number + 1 :] = [self._rows[number] + pq.read_metadata(file.path).num_rows]
             if self._text is not None and number >= self._committed:
                 self._text.require(file)

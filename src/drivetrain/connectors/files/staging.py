@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from drivetrain.connectors.files.file_formats import lines_of
-from drivetrain.connectors.files.java_parts import java_parts, joined_by_java
+from drivetrain.connectors.files.java_parts import Part, java_parts, joined_by_java
 from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.file_locations import locate
@@ -66,15 +66,6 @@ class Target:
     def files(self) -> pafs.FileSystem:
         """The file system of the place."""
         return locate(self.uri, self.stores)[0]
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A staged file."""
-
-    path: str
-    rows: int
-    size_bytes: int
 
 
 class BatchStaging:
@@ -118,31 +109,31 @@ class BatchStaging:
             self._small.record_output(table.nbytes)
             return stage_table(table, target, self.whole).rows if table.num_rows else 0
         with own_errors():
-            rows = self._stage_by_java(rendered, target)
-            if rows is not None:
-                return rows
-            parts = stage_parts(rendered, target, f"{self._parts_in}/{self._directory.writer}")
+            by_java = self._parts_by_java(rendered, target)
+            by_workers = f"{self._parts_in}/{self._directory.writer}"
+            parts = stage_parts(rendered, target, by_workers) if by_java is None else by_java
         self._small.record_output(sum(part.size_bytes for part in parts))
-        if parts:
-            join_parts(parts, target, self.whole)
-        if self.is_elsewhere:
-            _delete_files(self._directory.filesystem, self._parts_in, self._directory.writer)
+        if by_java is not None:
+            self._join_by_java(rendered, parts, target)
+        else:
+            if parts:
+                join_parts(parts, target, self.whole)
+            if self.is_elsewhere:
+                _delete_files(self._directory.filesystem, self._parts_in, self._directory.writer)
         return sum(part.rows for part in parts)
 
-    def _stage_by_java(self, rendered: DataFrame, target: Target) -> int | None:
-        """The same without Python; None if Java cannot."""
+    def _parts_by_java(self, rendered: DataFrame, target: Target) -> list[Part] | None:
+        """The parts where the whole file will be, without Python; None if Java cannot."""
         if target.format != "parquet" or not is_local(self.files):
             return None
-        parts = java_parts(rendered, self._whole_in, self._directory.writer, target.compression)
-        if parts is None:
-            return None
-        self._small.record_output(sum(part.size_bytes for part in parts))
+        return java_parts(rendered, self._whole_in, self._directory.writer, target.compression)
+
+    def _join_by_java(self, rendered: DataFrame, parts: list[Part], target: Target) -> None:
         with refusals_named(self.whole):
             if len(parts) == 1:
                 self.files.move(parts[0].path, self.whole)
             elif parts and not joined_by_java(rendered, parts, self.whole):
                 _join_groups(self.files, [part.path for part in parts], target, self.whole)
-        return sum(part.rows for part in parts)
 
     def empty(self) -> None:
         """Delete what is staged. Beside the output its directory stays.
@@ -155,23 +146,23 @@ class BatchStaging:
             _delete_files(self.files, self._parts_in, self._directory.writer)
 
 
-def stage_table(table: pa.Table, target: Target, path: str) -> Staged:
+def stage_table(table: pa.Table, target: Target, path: str) -> Part:
     """Write a batch that is in the driver to the hidden file `path`."""
     rows = _write(iter(table.to_batches()), table.schema, target, path, staging_files(target.files))
-    return Staged(path, rows, table.nbytes)
+    return Part(path, rows, table.nbytes)
 
 
-def stage_parts(df: DataFrame, target: Target, stem: str) -> list[Staged]:
+def stage_parts(df: DataFrame, target: Target, stem: str) -> list[Part]:
     """Let Spark's workers write a batch as parts, in the order of partitions.
 
     `stem` is a hidden directory, and the beginning of the names of the parts in it.
     """
     with computing():
         written = df.mapInArrow(_part_writer(target, stem), _PART_SCHEMA).collect()
-    return [Staged(row.path, row.rows, row.bytes) for row in sorted(written, key=lambda row: row.partition)]
+    return [Part(row.path, row.rows, row.bytes) for row in sorted(written, key=lambda row: row.partition)]
 
 
-def join_parts(parts: list[Staged], target: Target, path: str) -> None:
+def join_parts(parts: list[Part], target: Target, path: str) -> None:
     """Join the parts of one batch into the hidden file `path`."""
     filesystem, staging = target.files, staging_files(target.files)
     paths = [part.path for part in parts]

@@ -47,9 +47,8 @@ class TaskSender:
     def __init__(self, settings: Mapping[str, str], topic: str | None) -> None:
         self._settings = dict(settings)
         self._topic = topic
-        self._made: tuple[JVMView, Any, Any] | None = (
-            None  # the arguments, and the Java process that has them
-        )
+        self._made: tuple[JVMView, Any, Any] | None = None
+        """The Java process that has the arguments, and these."""
 
     def send(self, df: DataFrame) -> int:
         """Send the rows of `df`, which have the connector's columns; returns their number.

@@ -118,7 +118,7 @@ class OpenedSource(ABC):
     bad_column: str | None = None
     """The column that holds records that could not be read (`BAD_COLUMN`), if there is one."""
     reads_columns: bool = False
-    """Whether Spark reads `df` from files, and only those columns that are used; then it has `messages`."""
+    """Whether Spark reads `df` from files, and only those columns that are used."""
     has_end_row: bool = False
     """Whether the batch that reaches the end has one more row, which marks the end."""
     partitions: int = 0
@@ -161,7 +161,10 @@ class OpenedSource(ABC):
         return None
 
     def messages(self, before: str | None, offset: str | None) -> int:
-        """The messages between two of Spark's end offsets, if it `reads_columns`. From any thread."""
+        """The messages between two of Spark's end offsets, if it `reads_columns` and has no end row.
+
+        From any thread.
+        """
         return 0
 
     def taken_of_partitions(self, before: str | None, offset: str | None) -> Mapping[int, int]:

@@ -8,11 +8,11 @@ them. And Spark copies a message into each of its sliding windows before it is c
 can avoid.
 
 Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process;
-`spark.channel.java_segments` and `connectors.files.java_parts` use others; `AggregateBeforeWindows` is an
-extension of Spark's planner (see `spark.compile.sliding`), and `spark.batch.direct_batches` uses
-`DirectBatch`. `drivetrain warm-up` compiles them, with the compiler that Spark itself brings, into a jar in
-the user's cache. Sessions with a local master use the jar if it exists; on a Spark cluster, whose executors
-do not have it, Hadoop's own file system stays, Python writes segments and parts, and plans stay as they are.
+`spark.measure.java_files` uses another; `AggregateBeforeWindows` is an extension of Spark's planner (see
+`spark.compile.sliding`), and `spark.batch.direct_batches` uses `DirectBatch`. `drivetrain warm-up` compiles
+them, with the compiler that Spark itself brings, into a jar in the user's cache. Sessions with a local master
+use the jar if it exists; on a Spark cluster, whose executors do not have it, Hadoop's own file system stays,
+Python writes segments and parts, and plans stay as they are.
 
 Invariants:
 

@@ -2,6 +2,7 @@ package drivetrain;
 
 import java.io.IOException;
 import java.io.Serializable;
+import java.nio.channels.ClosedByInterruptException;
 import java.util.Collections;
 import java.util.Map;
 import java.util.Set;
@@ -35,11 +36,19 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 public class BatchFiles implements TableProvider {
 
+  /** The message of the error that says that Python must write this batch. */
+  public static final String REFUSED = "drivetrain: files are not written by Java";
+
   private static final ConcurrentHashMap WRITTEN = new ConcurrentHashMap();
 
   /** The descriptions of the job with that token, once: a line for each file, in the order of partitions. */
   public static String take(String token) {
     return (String) WRITTEN.remove(token);
+  }
+
+  /** The error of a file that cannot be written; that of a task that is stopped stays as it is. */
+  public static IOException refused(IOException error) {
+    return error instanceof ClosedByInterruptException ? error : new IOException(REFUSED, error);
   }
 
   public StructType inferSchema(CaseInsensitiveStringMap options) {

@@ -2,7 +2,6 @@ package drivetrain;
 
 import java.io.File;
 import java.io.IOException;
-import java.nio.channels.ClosedByInterruptException;
 import java.nio.file.Paths;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
@@ -36,13 +35,10 @@ import org.apache.spark.util.SerializableConfiguration;
  *
  * <p>The options are `folder`, `stem`: the beginning of the file's name, and `codec`: Parquet's name of a
  * compression. A description is a line of name, rows, and their size in memory; without rows there is no file. It
- * is not synced. A file that cannot be written is an error with the text {@link #REFUSED}: the caller has Python
+ * is not synced. A file that cannot be written is an error with the text {@link BatchFiles#REFUSED}: the caller has Python
  * write the batch, which reports what is wrong.
  */
 public class PartWriter implements DataWriter {
-
-  /** The message of the error that says that Python must write this batch. */
-  public static final String REFUSED = "drivetrain: parts are not written by Java";
 
   private static final long ROW_GROUP_BYTES = 64L << 20;
 
@@ -74,7 +70,7 @@ public class PartWriter implements DataWriter {
               session, job, new scala.collection.immutable.Map.Map1("compression", "none"), schema);
       settings = job.getConfiguration();
     } catch (Exception error) {
-      throw new RuntimeException(REFUSED, error);
+      throw new RuntimeException(BatchFiles.REFUSED, error);
     }
     // Files of the driver, which Arrow writes, have these types.
     settings.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
@@ -100,9 +96,9 @@ public class PartWriter implements DataWriter {
       }
       writer.write(row);
     } catch (IOException error) {
-      throw refused(error);
+      throw BatchFiles.refused(error);
     } catch (RuntimeException error) {
-      throw new IOException(REFUSED, error);
+      throw new IOException(BatchFiles.REFUSED, error);
     }
     rows++;
     bytes += row instanceof UnsafeRow ? ((UnsafeRow) row).getSizeInBytes() : 8L * row.numFields();
@@ -115,7 +111,7 @@ public class PartWriter implements DataWriter {
     try {
       writer.close();
     } catch (IOException error) {
-      throw refused(error);
+      throw BatchFiles.refused(error);
     }
     return new BatchFiles.Description(file.getName() + " " + rows + " " + bytes + "\n");
   }
@@ -132,10 +128,6 @@ public class PartWriter implements DataWriter {
   }
 
   public void close() {}
-
-  private static IOException refused(IOException error) {
-    return error instanceof ClosedByInterruptException ? error : new IOException(REFUSED, error);
-  }
 
   /** Join files with the same columns to a new one, byte by byte: their groups of rows stay as they are. */
   public static void join(String[] parts, String whole) throws IOException {

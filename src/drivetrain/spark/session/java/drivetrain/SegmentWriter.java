@@ -3,7 +3,6 @@ package drivetrain;
 import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.WritableByteChannel;
 import java.nio.file.OpenOption;
@@ -31,13 +30,10 @@ import org.apache.spark.sql.util.ArrowUtils;
  * <p>A description is a line of name, rows, bytes, checksum, and smallest and largest timestamp. A file is synced
  * before it is described. Its rows are in record batches of at most `batchRows` rows or
  * {@link #BATCH_BYTES}, of which one is in memory; it is closed when it holds `segmentBytes`. A message without an
- * event time, and a file that cannot be written, are errors with the text {@link #REFUSED}: the caller has Python
+ * event time, and a file that cannot be written, are errors with the text {@link BatchFiles#REFUSED}: the caller has Python
  * write the batch, which reports what is wrong.
  */
 public class SegmentWriter implements DataWriter {
-
-  /** The message of the error that says that Python must write this batch. */
-  public static final String REFUSED = "drivetrain: segments are not written by Java";
 
   private static final long BATCH_BYTES = 4L << 20;
 
@@ -78,7 +74,7 @@ public class SegmentWriter implements DataWriter {
   public void write(Object record) throws IOException {
     InternalRow row = (InternalRow) record;
     if (row.isNullAt(stamps)) {
-      throw new IOException(REFUSED + ": a message has no event time");
+      throw new IOException(BatchFiles.REFUSED + ": a message has no event time");
     }
     if (rows == null) {
       allocator = ArrowUtils.rootAllocator().newChildAllocator("segment", 0L, Long.MAX_VALUE);
@@ -123,7 +119,7 @@ public class SegmentWriter implements DataWriter {
       }
       writer.writeBatch();
     } catch (IOException error) {
-      throw refused(error);
+      throw BatchFiles.refused(error);
     }
     fileRows += waitingRows;
     fileBytes += rows.sizeInBytes();
@@ -137,7 +133,7 @@ public class SegmentWriter implements DataWriter {
       writer.end();
       file.finish(durable);
     } catch (IOException error) {
-      throw refused(error);
+      throw BatchFiles.refused(error);
     }
     described.append(name).append(' ').append(fileRows).append(' ').append(file.position);
     described.append(' ').append(file.checksum.getValue());
@@ -147,10 +143,6 @@ public class SegmentWriter implements DataWriter {
     writer = null;
     fileRows = 0;
     fileBytes = 0;
-  }
-
-  private static IOException refused(IOException error) {
-    return error instanceof ClosedByInterruptException ? error : new IOException(REFUSED, error);
   }
 
   public WriterCommitMessage commit() throws IOException {
