@@ -59,8 +59,10 @@ class Dashboard:
     def click(self, selector: str, text: str = "") -> None:
         """Click the first element of the selector with this text in it, once there is one.
 
-        A live page may replace an element between the search and the click: then it is searched for again.
+        A live page may replace an element between the search and the click: then it is searched for again. A
+        browser drops what is clicked before it has painted the page for the first time.
         """
+        self.wait_until("performance.getEntriesByType('paint').length > 0")
         for tries_left in reversed(range(5)):
             try:
                 self.wait_for(selector, text).click()
