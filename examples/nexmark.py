@@ -41,6 +41,7 @@ from drivetrain import (
     sources,
     windows,
 )
+from drivetrain.errors import ConfigError
 
 START_US = 1_704_067_200_000_000  # 2024-01-01 UTC
 EVENT_US, DISORDER_US = 100, 2_000_000
@@ -377,7 +378,15 @@ chosen = app.setting("queries", "q2,q5,q7,q8", doc="which queries, or all").repl
 data = Path(app.setting("data", f".drivetrain/nexmark-{count}", doc="where the events are kept"))
 out = Path(app.setting("output", "nexmark-out", doc="a directory for the results"))
 
+names = list(QUERIES) if chosen == "all" else chosen.split(",")
+if unknown := [name for name in names if name not in QUERIES]:
+    raise ConfigError(
+        f"there is no query {unknown[0]!r}",
+        where=f"--set queries={chosen}",
+        expected=f"some of {', '.join(QUERIES)}, with commas between them, or all",
+    )
+
 prepare(data, count)
 streams = Events()
-for name in QUERIES if chosen == "all" else chosen.split(","):
+for name in names:
     QUERIES[name](streams).sink(sinks.parquet(out / name), name=f"{name}_files")

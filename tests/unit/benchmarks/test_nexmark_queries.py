@@ -9,6 +9,7 @@ from benchmarks.nexmark import EXAMPLE
 from benchmarks.nexmark_expected import QUERIES
 
 from drivetrain.code.application_file import load_application
+from drivetrain.errors import ConfigError
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -18,3 +19,13 @@ def test_a_query_alone_reads_only_what_it_needs(query: str, tmp_path: Path) -> N
     names = graph.nodes.keys()
     assert names & {"persons", "auctions", "bids"}
     assert f"{query}_files" in names
+
+
+@pytest.mark.parametrize("queries", ["q99", "q5,q99", "q5,", ""])
+def test_an_unknown_query_is_refused_with_those_that_there_are(queries: str, tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    sets = {"events": "50", "data": str(events), "output": "out", "queries": queries}
+    with pytest.raises(ConfigError, match="there is no query") as refused:
+        load_application(str(EXAMPLE), sets)
+    assert all(query in str(refused.value) for query in QUERIES)
+    assert not events.exists()
