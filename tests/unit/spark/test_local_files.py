@@ -11,7 +11,8 @@ from drivetrain.spark.session.class_archive import archive_path
 from drivetrain.spark.session.local_files import jar_path, spark_settings, usable_jar
 
 CLASS_PATH, FILE_SYSTEM = "spark.driver.extraClassPath", "spark.hadoop.fs.file.impl"
-EXTENSIONS, RULE = "spark.sql.extensions", "drivetrain.AggregateBeforeWindows"
+EXTENSIONS = "spark.sql.extensions"
+RULES = "drivetrain.AggregateBeforeWindows,drivetrain.ForgetJoinedLater"
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_a_local_session_uses_the_jar(jar: Path) -> None:
     assert spark_settings("local[2]", {}) == {
         CLASS_PATH: str(jar),
         FILE_SYSTEM: "drivetrain.DirectLocalFileSystem",
-        EXTENSIONS: RULE,
+        EXTENSIONS: RULES,
     }
 
 
@@ -44,7 +45,7 @@ def test_executors_of_a_spark_cluster_do_not_have_the_jar(jar: Path) -> None:
 
 def test_the_users_class_path_file_system_and_extensions_stay(jar: Path) -> None:
     assert spark_settings("local[2]", {CLASS_PATH: "/own.jar"})[CLASS_PATH] == f"{jar}:/own.jar"
-    assert spark_settings("local[2]", {EXTENSIONS: "own.Rules"})[EXTENSIONS] == f"own.Rules,{RULE}"
+    assert spark_settings("local[2]", {EXTENSIONS: "own.Rules"})[EXTENSIONS] == f"own.Rules,{RULES}"
     assert spark_settings("local[2]", {FILE_SYSTEM: "own.FileSystem"}) == {}
 
 

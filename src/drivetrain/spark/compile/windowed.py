@@ -270,7 +270,10 @@ def _result(
 
 
 def join_streams(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    """Messages of both sides with equal `on` whose timestamps are at most `within_ms` apart."""
+    """Messages of both sides with equal `on` whose timestamps are at most `within_ms` apart.
+
+    Where Java has the rule (`ForgetJoinedLater`), an inner join keeps messages a little longer than this.
+    """
     operation, where = node.operation, str(node)
     assert isinstance(operation, JoinStream)
     left, right = inputs

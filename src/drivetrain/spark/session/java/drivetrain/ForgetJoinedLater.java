@@ -1,0 +1,161 @@
+package drivetrain;
+
+import java.io.Serializable;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.ColumnarRule;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper$JoinStateValueWatermarkPredicate;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicate;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicates;
+import scala.Option;
+import scala.Some;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Lets the state of an inner join of streams keep messages for longer than they can match, instead of looking
+ * for such messages in every batch.
+ *
+ * <p>Spark reads all of a join's state after each batch in which the watermark has moved, and deletes what
+ * cannot match any more. What remains there could not match either: the join's condition says so. So the results
+ * are the same whenever it is deleted. Here that happens when the watermark has moved by a quarter of the time
+ * for which a message is needed, and not at all when it says that the input has ended.
+ *
+ * <p>Outer joins stay as they are: what they delete is their result.
+ */
+public class ForgetJoinedLater extends AbstractFunction1 {
+
+  /** Of the time for which messages are needed, the part by which the watermark moves without a deletion. */
+  private static final int PART = 4;
+
+  /** Every watermark (ms) from here on means that the input has ended (`channel.watermark`). */
+  private static final long ENDED_MS = 400000000000000L;
+
+  /** The watermark at the last deletion, by the place of the state. */
+  private static final Map DELETED_AT = new ConcurrentHashMap();
+
+  /** Spark calls it with the extensions of a new session. */
+  public Object apply(Object extensions) {
+    ((SparkSessionExtensions) extensions).injectColumnar(new Injected());
+    return BoxedUnit.UNIT;
+  }
+
+  /** Makes the rule of a session. */
+  public static class Injected extends AbstractFunction1 {
+
+    public Object apply(Object session) {
+      return new BeforeCodeIsGenerated();
+    }
+  }
+
+  /** The rule's place among Spark's own: the watermarks of the batch are in the plan. */
+  public static class BeforeCodeIsGenerated extends ColumnarRule {
+
+    public Rule preColumnarTransitions() {
+      return new Rewriting();
+    }
+  }
+
+  /** The rule. */
+  public static class Rewriting extends Rule {
+
+    public TreeNode apply(TreeNode plan) {
+      return rewritten((SparkPlan) plan);
+    }
+
+    private static SparkPlan rewritten(SparkPlan plan) {
+      java.util.List children = new java.util.ArrayList();
+      boolean isChanged = false;
+      for (int i = 0; i < plan.children().length(); i++) {
+        SparkPlan child = (SparkPlan) plan.children().apply(i);
+        SparkPlan made = rewritten(child);
+        isChanged = isChanged || made != child;
+        children.add(made);
+      }
+      Seq changed = CollectionConverters.asScala(children).toSeq();
+      SparkPlan of = isChanged ? (SparkPlan) plan.withNewChildren(changed) : plan;
+      if (of instanceof StreamingSymmetricHashJoinExec) {
+        return keptInState((StreamingSymmetricHashJoinExec) of);
+      }
+      return of;
+    }
+
+    /** The join without a deletion in this batch, if it is not time for one. */
+    private static SparkPlan keptInState(StreamingSymmetricHashJoinExec join) {
+      Option left = join.stateWatermarkPredicates().left();
+      Option right = join.stateWatermarkPredicates().right();
+      boolean isInner = join.joinType() == Inner$.MODULE$;
+      boolean isKnown = join.stateInfo().isDefined() && join.eventTimeWatermarkForEviction().isDefined();
+      if (!isInner || !isKnown || !isByTime(left) || !isByTime(right)) {
+        return join;
+      }
+      long nowMs = ((Long) join.eventTimeWatermarkForEviction().get()).longValue();
+      long neededMs = nowMs - Math.min(untilMs(left), untilMs(right));
+      StatefulOperatorStateInfo of = (StatefulOperatorStateInfo) join.stateInfo().get();
+      String place = of.queryRunId() + " " + of.checkpointLocation() + " " + of.operatorId();
+      if (isTimeToDelete(place, nowMs, neededMs)) {
+        return join;
+      }
+      return join.copy(
+          join.leftKeys(), join.rightKeys(), join.joinType(), join.condition(), join.stateInfo(),
+          join.eventTimeWatermarkForLateEvents(), join.eventTimeWatermarkForEviction(),
+          new StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicates(later(left), later(right)),
+          join.stateFormatVersion(), join.left(), join.right(), join.outputMode());
+    }
+
+    /** Whether messages are deleted at a watermark; the same answer if the batch is planned again. */
+    private static boolean isTimeToDelete(String place, long nowMs, long neededMs) {
+      if (nowMs >= ENDED_MS) {
+        DELETED_AT.remove(place);
+        return false;
+      }
+      Long beforeMs = (Long) DELETED_AT.get(place);
+      if (beforeMs != null && beforeMs.longValue() < nowMs && nowMs - beforeMs.longValue() < neededMs / PART) {
+        return false;
+      }
+      DELETED_AT.put(place, Long.valueOf(nowMs));
+      return true;
+    }
+
+    private static boolean isByTime(Option predicate) {
+      return predicate.isDefined()
+          && predicate.get() instanceof StreamingSymmetricHashJoinHelper$JoinStateValueWatermarkPredicate;
+    }
+
+    private static long untilMs(Option predicate) {
+      return ((StreamingSymmetricHashJoinHelper$JoinStateValueWatermarkPredicate) predicate.get()).stateWatermark();
+    }
+
+    private static Option later(Option predicate) {
+      return new Some(new Later(((StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicate) predicate.get()).expr()));
+    }
+  }
+
+  /** What is deleted later: Spark knows that there is something, and runs a batch when the watermark moves. */
+  public static class Later implements StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicate, Serializable {
+
+    private final Expression of;
+
+    public Later(Expression of) {
+      this.of = of;
+    }
+
+    public Expression expr() {
+      return of;
+    }
+
+    public String desc() {
+      return "deleted later";
+    }
+  }
+}
