@@ -217,6 +217,7 @@ def measure_apart(job: Job, contender: Contender, scale: Scale) -> dict[str, flo
 def costs(job: Job, contender: Contender, scale: Scale, once: Mapping[str, float]) -> dict[str, float]:
     """What the job costs on more data, and beside a busy process, as figures."""
     grown = Scale(scale.quick, scale.times * cost.GROWN)
+    job.prepare(grown)  # or the first contender would make the data, as part of its costs
     more = measure_apart(job, contender, grown)
     with cost.busy_process():
         beside = measure_apart(job, contender, scale)

@@ -43,7 +43,7 @@ def measure(keys: int, work: Path) -> Mapping[str, float]:
         columns: dict[str, Any] = {"key": ids}
         if len(ids) <= TOUCHED < keys:
             # A batch has a number of bytes, so small files are made as large as those that fill the state.
-            padding = rng.bytes(8 * min(keys, FILLED_AT_ONCE))
+            padding = rng.integers(1, 256, 8 * min(keys, FILLED_AT_ONCE), np.uint8).tobytes()  # 0 ends a text
             columns["padding"] = np.frombuffer(padding, f"S{len(padding) // TOUCHED}")
         table, file = pa.table(columns), source / f"{number:05}.parquet"
         pq.write_table(table, file, use_dictionary=False, compression="none")
