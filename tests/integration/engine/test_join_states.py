@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at, events
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -34,10 +37,12 @@ def batches(spark: SparkSession, directory: Path, how: str) -> tuple[Counter[tup
         named = stream.parquet(str(directory / "in")).selectExpr(f"at AS {time}", f"n AS {number}")
         return named.withWatermark(time, "0 seconds").withColumn(f"k_{number}", F.lit("a"))
 
+    (directory / "in").mkdir()
     for n in range(BATCHES):
         moment = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=n * STEP_S)
-        made = spark.createDataFrame([(moment, n)], "at timestamp, n bigint")
-        made.coalesce(1).write.mode("append").parquet(str(directory / "in"))
+        message = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC")), "n": [n]})
+        pq.write_table(message, directory / "in" / f"{n:02}.parquet")
+        os.utime(directory / "in" / f"{n:02}.parquet", (n, n))  # Spark takes them in the order of their times
     near = f"k_n = k_m AND b BETWEEN a - INTERVAL {NEAR_S} SECONDS AND a + INTERVAL {NEAR_S} SECONDS"
     joined = read("a", "n").join(read("b", "m"), F.expr(near), how).select("n", "m")
     pairs: Counter[tuple[int, ...]] = Counter()
