@@ -16,6 +16,7 @@ from harness import Harness, at, events
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain import Application
+from drivetrain.crash_points import CrashPoint, armed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,3 +89,33 @@ def test_an_inner_join_does_not_empty_its_state_after_the_end(
     assert Counter((row["n"], row["m"]) for row in drive.rows()) == Counter((n, n) for n in range(20))
     (fragment,) = result.fragments
     assert (fragment.figures.state_rows == 0) == (how == "left" or not has_rule(spark))
+
+
+def test_an_inner_join_that_dies_between_two_deletions_gives_each_pair_once(drive: Harness) -> None:
+    rows = [(at(n * 1000), "ab"[n % 2], n) for n in range(240)]
+
+    def app() -> Application:
+        made = Application("dies")
+        one, other = (
+            events(made, rows, SCHEMA).select("key", "n"),
+            events(made, rows, SCHEMA).select("key", m="n"),
+        )
+        drive.sink(one.join(other, on="key", within="12 s", name="pairs"))
+        return made
+
+    def dies(point: CrashPoint, times: int) -> None:
+        left = [times]
+
+        def die(at_point: CrashPoint) -> None:
+            left[0] -= at_point is point
+            if left[0] == 0:
+                raise RuntimeError("died")
+
+        with armed(die), pytest.raises(Exception, match="died"):
+            drive.run(app(), run__max_batch_bytes="1 KiB")
+
+    dies(CrashPoint.AFTER_SINK, 3)
+    dies(CrashPoint.BEFORE_COMMIT, 2)
+    drive.run(app(), run__max_batch_bytes="1 KiB")
+    near = {(n, m) for n in range(240) for m in range(240) if (n - m) % 2 == 0 and abs(n - m) <= 12}
+    assert Counter((row["n"], row["m"]) for row in drive.rows()) == Counter(near)
