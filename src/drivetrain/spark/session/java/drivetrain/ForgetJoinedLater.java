@@ -3,12 +3,8 @@ package drivetrain;
 import java.io.Serializable;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.Inner$;
-import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.execution.ColumnarRule;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec;
@@ -17,10 +13,6 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicates;
 import scala.Option;
 import scala.Some;
-import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractFunction1;
-import scala.runtime.BoxedUnit;
 
 /**
  * Lets the state of an inner join of streams keep messages for longer than they can match, instead of looking
@@ -33,7 +25,7 @@ import scala.runtime.BoxedUnit;
  *
  * <p>Outer joins stay as they are: what they delete is their result.
  */
-public class ForgetJoinedLater extends AbstractFunction1 {
+public class ForgetJoinedLater extends PlanChange {
 
   /** Of the time for which messages are needed, the part by which the watermark moves without a deletion. */
   private static final int PART = 4;
@@ -44,101 +36,58 @@ public class ForgetJoinedLater extends AbstractFunction1 {
   /** The watermark at the last deletion, by the place of the state. */
   private static final Map DELETED_AT = new ConcurrentHashMap();
 
-  /** Spark calls it with the extensions of a new session. */
-  public Object apply(Object extensions) {
-    ((SparkSessionExtensions) extensions).injectColumnar(new Injected());
-    return BoxedUnit.UNIT;
+  SparkPlan changed(SparkPlan plan) {
+    return plan instanceof StreamingSymmetricHashJoinExec ? keptInState((StreamingSymmetricHashJoinExec) plan) : plan;
   }
 
-  /** Makes the rule of a session. */
-  public static class Injected extends AbstractFunction1 {
-
-    public Object apply(Object session) {
-      return new BeforeCodeIsGenerated();
+  /** The join without a deletion in this batch, if it is not time for one. */
+  private static SparkPlan keptInState(StreamingSymmetricHashJoinExec join) {
+    Option left = join.stateWatermarkPredicates().left();
+    Option right = join.stateWatermarkPredicates().right();
+    boolean isInner = join.joinType() == Inner$.MODULE$;
+    boolean isKnown = join.stateInfo().isDefined() && join.eventTimeWatermarkForEviction().isDefined();
+    if (!isInner || !isKnown || !isByTime(left) || !isByTime(right)) {
+      return join;
     }
+    long nowMs = ((Long) join.eventTimeWatermarkForEviction().get()).longValue();
+    long neededMs = nowMs - Math.min(untilMs(left), untilMs(right));
+    StatefulOperatorStateInfo of = (StatefulOperatorStateInfo) join.stateInfo().get();
+    String place = of.queryRunId() + " " + of.checkpointLocation() + " " + of.operatorId();
+    if (isTimeToDelete(place, nowMs, neededMs)) {
+      return join;
+    }
+    return join.copy(
+        join.leftKeys(), join.rightKeys(), join.joinType(), join.condition(), join.stateInfo(),
+        join.eventTimeWatermarkForLateEvents(), join.eventTimeWatermarkForEviction(),
+        new StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicates(later(left), later(right)),
+        join.stateFormatVersion(), join.left(), join.right(), join.outputMode());
   }
 
-  /** The rule's place among Spark's own: the watermarks of the batch are in the plan. */
-  public static class BeforeCodeIsGenerated extends ColumnarRule {
-
-    public Rule preColumnarTransitions() {
-      return new Rewriting();
+  /** Whether messages are deleted at a watermark; the same answer if the batch is planned again. */
+  private static boolean isTimeToDelete(String place, long nowMs, long neededMs) {
+    if (nowMs >= ENDED_MS) {
+      DELETED_AT.remove(place);
+      return false;
     }
+    Long beforeMs = (Long) DELETED_AT.get(place);
+    if (beforeMs != null && beforeMs.longValue() < nowMs && nowMs - beforeMs.longValue() < neededMs / PART) {
+      return false;
+    }
+    DELETED_AT.put(place, Long.valueOf(nowMs));
+    return true;
   }
 
-  /** The rule. */
-  public static class Rewriting extends Rule {
+  private static boolean isByTime(Option predicate) {
+    return predicate.isDefined()
+        && predicate.get() instanceof StreamingSymmetricHashJoinHelper$JoinStateValueWatermarkPredicate;
+  }
 
-    public TreeNode apply(TreeNode plan) {
-      return rewritten((SparkPlan) plan);
-    }
+  private static long untilMs(Option predicate) {
+    return ((StreamingSymmetricHashJoinHelper$JoinStateValueWatermarkPredicate) predicate.get()).stateWatermark();
+  }
 
-    private static SparkPlan rewritten(SparkPlan plan) {
-      java.util.List children = new java.util.ArrayList();
-      boolean isChanged = false;
-      for (int i = 0; i < plan.children().length(); i++) {
-        SparkPlan child = (SparkPlan) plan.children().apply(i);
-        SparkPlan made = rewritten(child);
-        isChanged = isChanged || made != child;
-        children.add(made);
-      }
-      Seq changed = CollectionConverters.asScala(children).toSeq();
-      SparkPlan of = isChanged ? (SparkPlan) plan.withNewChildren(changed) : plan;
-      if (of instanceof StreamingSymmetricHashJoinExec) {
-        return keptInState((StreamingSymmetricHashJoinExec) of);
-      }
-      return of;
-    }
-
-    /** The join without a deletion in this batch, if it is not time for one. */
-    private static SparkPlan keptInState(StreamingSymmetricHashJoinExec join) {
-      Option left = join.stateWatermarkPredicates().left();
-      Option right = join.stateWatermarkPredicates().right();
-      boolean isInner = join.joinType() == Inner$.MODULE$;
-      boolean isKnown = join.stateInfo().isDefined() && join.eventTimeWatermarkForEviction().isDefined();
-      if (!isInner || !isKnown || !isByTime(left) || !isByTime(right)) {
-        return join;
-      }
-      long nowMs = ((Long) join.eventTimeWatermarkForEviction().get()).longValue();
-      long neededMs = nowMs - Math.min(untilMs(left), untilMs(right));
-      StatefulOperatorStateInfo of = (StatefulOperatorStateInfo) join.stateInfo().get();
-      String place = of.queryRunId() + " " + of.checkpointLocation() + " " + of.operatorId();
-      if (isTimeToDelete(place, nowMs, neededMs)) {
-        return join;
-      }
-      return join.copy(
-          join.leftKeys(), join.rightKeys(), join.joinType(), join.condition(), join.stateInfo(),
-          join.eventTimeWatermarkForLateEvents(), join.eventTimeWatermarkForEviction(),
-          new StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicates(later(left), later(right)),
-          join.stateFormatVersion(), join.left(), join.right(), join.outputMode());
-    }
-
-    /** Whether messages are deleted at a watermark; the same answer if the batch is planned again. */
-    private static boolean isTimeToDelete(String place, long nowMs, long neededMs) {
-      if (nowMs >= ENDED_MS) {
-        DELETED_AT.remove(place);
-        return false;
-      }
-      Long beforeMs = (Long) DELETED_AT.get(place);
-      if (beforeMs != null && beforeMs.longValue() < nowMs && nowMs - beforeMs.longValue() < neededMs / PART) {
-        return false;
-      }
-      DELETED_AT.put(place, Long.valueOf(nowMs));
-      return true;
-    }
-
-    private static boolean isByTime(Option predicate) {
-      return predicate.isDefined()
-          && predicate.get() instanceof StreamingSymmetricHashJoinHelper$JoinStateValueWatermarkPredicate;
-    }
-
-    private static long untilMs(Option predicate) {
-      return ((StreamingSymmetricHashJoinHelper$JoinStateValueWatermarkPredicate) predicate.get()).stateWatermark();
-    }
-
-    private static Option later(Option predicate) {
-      return new Some(new Later(((StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicate) predicate.get()).expr()));
-    }
+  private static Option later(Option predicate) {
+    return new Some(new Later(((StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicate) predicate.get()).expr()));
   }
 
   /** What is deleted later: Spark knows that there is something, and runs a batch when the watermark moves. */
