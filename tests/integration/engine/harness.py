@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -15,6 +15,9 @@ from drivetrain.api.stream import Stream
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunResult
 from drivetrain.spark.entry_points import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -27,6 +30,11 @@ def at(ms: int) -> dt.datetime:
 def ms(time: dt.datetime) -> int:
     """A UTC time as milliseconds since the epoch."""
     return round((time - EPOCH).total_seconds() * 1000)
+
+
+def has_change(spark: SparkSession, name: str) -> bool:
+    """Whether Java changes plans so: it needs the jar of `drivetrain warm-up`."""
+    return name in str(spark.conf.get("spark.sql.extensions", ""))
 
 
 class Harness:

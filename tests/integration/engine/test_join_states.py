@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from harness import Harness, at, events
+from harness import Harness, at, events, has_change
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain import Application
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "ts timestamp, key string, n bigint"
 STEP_S, NEAR_S, BATCHES = 5, 40, 26
-
-
-def has_rule(spark: SparkSession) -> bool:
-    return "ForgetJoinedLater" in str(spark.conf.get("spark.sql.extensions", ""))
 
 
 def batches(spark: SparkSession, directory: Path, how: str) -> tuple[Counter[tuple[int, ...]], list[int]]:
@@ -64,7 +60,7 @@ def test_an_inner_join_forgets_when_the_clock_has_moved_by_a_quarter_of_what_it_
     at_once = [index for index, count in enumerate(forgotten) if count]
     assert at_once, "Spark keeps the newest twenty reports only, of which the last ones forget"
     steps = [later - before for before, later in pairwise(at_once)]
-    wanted = NEAR_S // 4 // STEP_S if has_rule(spark) else 1
+    wanted = NEAR_S // 4 // STEP_S if has_change(spark, "ForgetJoinedLater") else 1
     assert min(steps) == max(steps) == wanted
     assert {forgotten[index] for index in at_once[1:]} == {2 * wanted}, "none is kept for good"
 
@@ -88,7 +84,7 @@ def test_an_inner_join_does_not_empty_its_state_after_the_end(
     result = drive.run(app)
     assert Counter((row["n"], row["m"]) for row in drive.rows()) == Counter((n, n) for n in range(20))
     (fragment,) = result.fragments
-    assert (fragment.figures.state_rows == 0) == (how == "left" or not has_rule(spark))
+    assert (fragment.figures.state_rows == 0) == (how == "left" or not has_change(spark, "ForgetJoinedLater"))
 
 
 def test_an_inner_join_that_dies_between_two_deletions_gives_each_pair_once(drive: Harness) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import Harness, at
+from harness import Harness, at, has_change
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -92,15 +92,13 @@ def is_by_pane(plan: object) -> bool:
     return re.search(r"HashAggregate\(keys=\[[^]]*__pane_us", str(plan)) is not None
 
 
-def has_rule(spark: SparkSession) -> bool:
-    return "AggregateBeforeWindows" in str(spark.conf.get("spark.sql.extensions", ""))
-
-
 def test_messages_are_aggregated_before_they_are_copied_where_java_has_the_rule(spark: SparkSession) -> None:
     window = windows.sliding("10 s", "4 s")
     ended = sliding.with_sliding_ends(frame(spark, [(1, "a", 1, 1.0, None)]), window, "at", 0, "end")
     counted = ended.where("k is not null").groupBy("k", "end").agg(*aggregates())
-    assert is_by_pane(counted._jdf.queryExecution().executedPlan()) == has_rule(spark)
+    assert is_by_pane(counted._jdf.queryExecution().executedPlan()) == has_change(
+        spark, "AggregateBeforeWindows"
+    )
     assert [row["messages"] for row in counted.collect()] == [1, 1, 1]
 
 
@@ -113,7 +111,7 @@ def test_so_are_those_of_a_streams_batches(spark: SparkSession, tmp_path: Path) 
     writer = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True)
     query = writer.foreachBatch(lambda df, _: counts.extend(row["messages"] for row in df.collect())).start()
     query.awaitTermination(120)
-    assert is_by_pane(query._jsq.explainInternal(False)) == has_rule(spark)
+    assert is_by_pane(query._jsq.explainInternal(False)) == has_change(spark, "AggregateBeforeWindows")
     assert sorted(counts) == [5, 5, 10, 10, 10]
 
 
