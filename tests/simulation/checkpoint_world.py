@@ -219,6 +219,11 @@ class World:
             self.record("the coordinator died")
             self.coordinator = None
 
+    def die(self) -> None:
+        """Let all processes die at once; messages on their way arrive in the next run."""
+        self.coordinator = None
+        self.shells = dict.fromkeys(self.names)
+
     def at_fragment(self, name: str, event: Any) -> None:
         shell = self.shells[name]
         try:

@@ -18,6 +18,7 @@ from drivetrain.core.checkpoint.coordinator import (
     Emit,
     ParticipantsChanged,
     Persist,
+    StopRequested,
     TimePassed,
 )
 from drivetrain.core.checkpoint.transaction import (
@@ -384,3 +385,41 @@ def test_common_times_are_those_that_every_range_contains(ranges: list[PictureTi
     exact = [at for at in range(-41, 82) if all(at in times for times in ranges)]
     assert [at for at in range(-41, 82) if at in common] == exact
     assert common.newest_ms == max(exact, default=None)
+
+
+def preparing() -> tuple[Driven, Command]:
+    """A coordinator that has sent PREPARE of transaction 5, and that command."""
+    driven = Driven(Transaction(txid=4, phase=Phase.COMMITTED, round=7, record=RECORD))
+    driven.step(TimePassed())
+    driven.ack_all()
+    if not driven.told or driven.told[-1].action is not Action.PREPARE:
+        driven.step(TimePassed(), 2_000)
+    return driven, driven.told[-1]
+
+
+def test_after_a_stop_nothing_is_decided() -> None:
+    driven, prepare = preparing()
+    assert prepare.action is Action.PREPARE
+    driven.ack("a")
+    driven.step(StopRequested())
+    assert driven.core.has_settled
+    before = driven.stored
+    assert driven.ack("b") == []
+    assert driven.step(TimePassed(), 60_000) == []
+    assert driven.step(ActionFailed("a", "it has stopped")) == []
+    assert driven.stored == before, "it stays undecided"
+
+
+def test_after_a_stop_what_is_decided_is_committed() -> None:
+    driven, _ = preparing()
+    (commit,) = driven.ack_all()
+    assert commit.action is Action.COMMIT
+    driven.step(StopRequested())
+    driven.step(CheckpointRequested())
+    assert not driven.core.has_settled
+    driven.ack("a", commit)
+    assert driven.ack("b", commit) == [], "no other begins"
+    assert driven.core.has_settled
+    assert driven.stored is not None
+    assert (driven.stored.txid, driven.stored.phase) == (5, Phase.COMMITTED)
+    assert driven.completed == [5]

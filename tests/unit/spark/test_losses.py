@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from drivetrain.runtime.channel.loss_record import (
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.skipped_batches import note_not_begun, note_skipped, skipped_batches
+from drivetrain.spark.batch.trimming import Trimming
 from drivetrain.spark.repair.rerun_batch import cut_back
 from drivetrain.spark.session.offset_log import entries_after, needed_input
 
@@ -101,6 +103,41 @@ def test_input_is_kept_that_a_fragment_needs_to_make_its_output_again(tmp_path: 
     assert store.trim(store.held()) == 1
     store.record_position("t", 1)
     assert store.held() == {"s": 1, "t": 0}
+    again = ChannelStore(store.uri)
+    again.forget_need("s")
+    assert store.held() == {"s": 4, "t": 0}
+    again.forget_need("s")
+
+
+def of_reader(place: Path, input: ChannelStore, oldest_sampled: int | None) -> Trimming:
+    """A fragment without outputs whose batches 0 to 2 have ended at the entries 2, 5 and 9 of `input`."""
+    for batch, entry in enumerate((2, 5, 9)):
+        offsets(place, batch, entry)
+    (place / "commits").mkdir(exist_ok=True)
+    (place / "commits" / "2").write_text("v1\n{}")
+    trunk = SimpleNamespace(inputs=("c", None), stored={})
+    letters = SimpleNamespace(tidy=list)
+    return Trimming("s", trunk, place, {}, {"c": input}, letters, lambda newest: oldest_sampled)  # type: ignore[arg-type] # stubs
+
+
+def test_input_is_kept_whose_late_messages_may_be_looked_at(tmp_path: Path) -> None:
+    store = written(tmp_path, 12)
+    store.record_position("s", 9)
+    of_reader(tmp_path / "checkpoint", store, 1).note_needed()
+    assert store.held() == {"s": 1}, "batch 1 begins at entry 2"
+    of_reader(tmp_path / "checkpoint", store, 0).note_needed()
+    assert store.held() == {"s": 0}
+    (tmp_path / "checkpoint" / "offsets" / "0").unlink()
+    of_reader(tmp_path / "checkpoint", store, 2).note_needed()
+    assert store.held() == {"s": 4}
+
+
+def test_another_version_of_a_fragment_does_not_keep_what_the_first_needed(tmp_path: Path) -> None:
+    store = written(tmp_path, 12)
+    store.record_position("s", 9)
+    of_reader(tmp_path / "checkpoint", store, 1).note_needed()
+    of_reader(tmp_path / "checkpoint", store, None).note_needed()
+    assert store.held() == {"s": 8}
 
 
 def offsets(checkpoint: Path, batch: int, entry: int) -> None:

@@ -30,6 +30,7 @@ committed.
 | `StateLost` in the current life | recovering, in the next life: all go back to the record at INITSTATE |
 | `ParticipantsChanged` | recovering: removed fragments are no longer awaited, new ones are initialised |
 | `CheckpointRequested` | the next one is due |
+| `StopRequested` | what is decided is still committed; nothing else begins or is decided, see `has_settled` |
 
 All fragments answer a repeated command, and an answer that is late enough belongs to another transaction, so
 the current command is sent again. Unlimited, that loop feeds itself. So a command is repeated only after the
@@ -102,8 +103,19 @@ class CheckpointRequested:
     """A checkpoint is requested as soon as possible."""
 
 
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The application is about to stop: no further checkpoint is decided."""
+
+
 Event: TypeAlias = (
-    TimePassed | ActionAcked | ActionFailed | StateLost | ParticipantsChanged | CheckpointRequested
+    TimePassed
+    | ActionAcked
+    | ActionFailed
+    | StateLost
+    | ParticipantsChanged
+    | CheckpointRequested
+    | StopRequested
 )
 
 
@@ -170,6 +182,7 @@ class CheckpointCoordinator:
         self._patience_ms = 0  # how long from then until it may be sent again
         self._started_ms: int | None = None
         self._wanted = False
+        self._is_stopping = False
         self._now_ms: int | None = None
         self.check()
 
@@ -184,6 +197,12 @@ class CheckpointCoordinator:
     def waits_for(self) -> frozenset[str]:
         """The fragments that have not acknowledged the current step."""
         return self.participants - self._acked.keys() if self._step_since_ms is not None else frozenset()
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether a stop was requested and all that is decided is committed: from then on no event has an
+        effect."""
+        return self._is_stopping and self.transaction.phase is not Phase.COMMITTING
 
     def figures(self, now_ms: int) -> CheckpointFigures:
         """The figures about checkpoints for users."""
@@ -212,6 +231,8 @@ class CheckpointCoordinator:
         self._refuse(event, now_ms)
         self._now_ms = now_ms
         effects: list[Effect] = []
+        if self.has_settled:
+            return effects
         match event:
             case TimePassed():
                 self._time_out(now_ms)
@@ -226,15 +247,21 @@ class CheckpointCoordinator:
                     self._fail((fragment,), reason, now_ms)
                     self._persist(msgspec.structs.replace(self.transaction, life=life + 1), effects)
             case ParticipantsChanged(fragments):
-                if fragments != self.participants:
-                    self.participants = fragments
-                    if self._step_since_ms is None and self.transaction.phase is Phase.COMMITTED:
-                        self.recovering = True  # nothing is under way that could fail
-                    else:
-                        self._fail((), "the fragments of the application have changed", now_ms)
+                self._change_participants(fragments, now_ms)
             case CheckpointRequested():
                 self._wanted = True
+            case StopRequested():
+                self._is_stopping = True
         return effects
+
+    def _change_participants(self, fragments: frozenset[str], now_ms: int) -> None:
+        if fragments == self.participants:
+            return
+        self.participants = fragments
+        if self._step_since_ms is None and self.transaction.phase is Phase.COMMITTED:
+            self.recovering = True  # nothing is under way that could fail
+        else:
+            self._fail((), "the fragments of the application have changed", now_ms)
 
     def _refuse(self, event: Event, now_ms: int) -> None:
         if self._now_ms is not None and now_ms < self._now_ms:
@@ -293,7 +320,7 @@ class CheckpointCoordinator:
 
     def _go_on(self, now_ms: int, effects: list[Effect]) -> None:
         """Send the command of the current state, unless it is in flight."""
-        if self._in_flight is not None or not self.participants:
+        if self._in_flight is not None or not self.participants or self.has_settled:
             return
         if not self.recovering and self.transaction.phase is Phase.COMMITTED:
             if not self._is_due(now_ms):

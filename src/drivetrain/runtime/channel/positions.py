@@ -1,7 +1,7 @@
 """The positions of a channel's subscribers, and the first entries that they may read again.
 
     positions/<subscriber>            the number of the entry that the subscriber reads next
-    needs/<subscriber>                the first entry that it may read again, if it feeds others
+    needs/<subscriber>                the first entry that it may read again, if there is such a reason
 
 Each file is written only by its subscriber, and replaced in one step. A power cut may leave an empty one:
 then the subscriber counts as one that has read nothing, so nothing it needs is deleted.
@@ -56,6 +56,12 @@ class SubscriberPositions:
         if self._needed.get(subscriber) != entry:
             self.files.replace(f"{NEEDS}/{subscriber}", str(entry).encode())
             self._needed[subscriber] = entry
+
+    def forget_need(self, subscriber: str) -> None:
+        """Record that `subscriber` reads nothing again."""
+        if subscriber in self._needed or subscriber in self.files.names(NEEDS):
+            self.files.delete(f"{NEEDS}/{subscriber}")
+            self._needed.pop(subscriber, None)
 
     def held(self, spare: int = 1) -> dict[SubscriberId, int]:
         """The first entry that must be kept for each subscriber, because it has not read it or may read it

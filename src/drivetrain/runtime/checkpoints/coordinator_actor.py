@@ -17,6 +17,7 @@ Invariants:
 
 1. Nothing is sent before it is persisted.
 2. Every `RequestCheckpoint` is answered once: with the record, or with the reason why there is none in time.
+3. After `CheckpointsStopped` nothing is persisted or sent any more.
 
 Imports neither pyspark nor pyarrow: application masters are small. Called by `run_checkpoints` and by the
 cluster's application master.
@@ -41,6 +42,7 @@ from drivetrain.core.checkpoint.coordinator import (
     Event,
     ParticipantsChanged,
     Persist,
+    StopRequested,
     TimePassed,
 )
 from drivetrain.core.checkpoint.transaction import (
@@ -87,6 +89,14 @@ class CheckpointMade(Message, frozen=True, tag="checkpoint.made"):
     reason: str = ""
 
 
+class StopCheckpoints(Message, frozen=True, tag="dt.local.checkpoint.stop"):
+    """Commit what is decided, and begin or decide nothing else. Then answered with `CheckpointsStopped`."""
+
+
+class CheckpointsStopped(Message, frozen=True, tag="dt.local.checkpoint.stopped"):
+    """No checkpoint is being published, and none will be."""
+
+
 class _Tick(Message, frozen=True, tag="dt.local.checkpoint.tick"):
     """Time has passed."""
 
@@ -129,12 +139,16 @@ class CheckpointActor(Actor):
         self._wanted_round = 0
         self._has_news = True
         self._last_error = ""
+        self._stoppers: list[ActorRef] = []  # whoever waits for `CheckpointsStopped`
         self._key = ("checkpoint", str(self.context.me.path))
         self._newest: CheckpointRecord | None = None
         self._start_ticks()
 
     def post_stop(self) -> None:
         """Answer all waiters."""
+        self._end_waits()
+
+    def _end_waits(self) -> None:
         for wait in self.context.system.purgatory.cancel_for_key(self._key):
             wait.force_complete()
 
@@ -156,6 +170,11 @@ class CheckpointActor(Actor):
                 pass
             case RequestCheckpoint(timeout_ms):
                 await self._want(timeout_ms)
+            case StopCheckpoints():
+                core = await self._coordinator()
+                if self.context.sender is not None:
+                    self._stoppers.append(self.context.sender)
+                await self._step(core, StopRequested())
             case _:
                 self.context.unhandled(message)
 
@@ -181,10 +200,12 @@ class CheckpointActor(Actor):
             self._newest = self._core.record
             if self._wanted_round:
                 self._core.step(CheckpointRequested(), self._now_ms())
+            if self._stoppers:
+                self._core.step(StopRequested(), self._now_ms())
         return self._core
 
     def _is_awake(self, core: CheckpointCoordinator) -> bool:
-        if self._is_periodic or self._wanted_round:
+        if self._is_periodic or self._wanted_round or self._stoppers:
             return True
         return self._has_history and not self._is_decided(core)
 
@@ -215,6 +236,10 @@ class CheckpointActor(Actor):
                 self._last_error = str(error)
                 self._host.failed(error)
             return
+        if core.has_settled:
+            self._end_waits()
+            while self._stoppers:
+                self._stoppers.pop().tell(CheckpointsStopped(), self.context.me)
         if core.history.failed != before:
             self._has_news = True  # what the failed transaction would have saved is not saved
         if effects or core.history.failed != before:
@@ -284,6 +309,12 @@ class _Waiting(DelayedOperation):
         if self._is_made():
             self._asker.tell(CheckpointMade(self._actor.newest), self._me)
             return
+        self._asker.tell(CheckpointMade(None, self._why_not()), self._me)
+
+    def _why_not(self) -> str:
         failures = self._core.history.failures
-        why = failures[-1].reason if failures else f"no answer from {', '.join(sorted(self._core.waits_for))}"
-        self._asker.tell(CheckpointMade(None, why), self._me)
+        if self._core.has_settled:
+            return "the application is stopping"
+        return (
+            failures[-1].reason if failures else f"no answer from {', '.join(sorted(self._core.waits_for))}"
+        )

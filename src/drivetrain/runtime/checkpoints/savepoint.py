@@ -117,7 +117,12 @@ def newest_record(rundir: RunDirectory) -> CheckpointRecord:
     if transaction is None or transaction.record is None:
         raise _only_running(rundir, "it has made no checkpoint")
     if transaction.phase is Phase.COMMITTING:
-        raise _only_running(rundir, "it was ended while it published its last checkpoint")
+        raise UserError(
+            "no savepoint of the application can be taken now: it was ended while it published a checkpoint",
+            where=rundir.app_id,
+            expected="one that has published what it decided to publish",
+            remedy="run it once more, which publishes the rest; then take the savepoint",
+        )
     record = transaction.record
     if not files.are_periodic:
         behind = [id for id, s in record.fragments.items() if _committed(rundir, id) > s.batch_id]

@@ -74,7 +74,13 @@ class MicroBatchQuery(FragmentQuery):
         branches = self.branches
         self._letters = DeadLetterStore(branches.letters, self._keep_letters())
         self._trimming = Trimming(
-            self.fragment.id, self.trunk, self.checkpoint, branches.stores, self.inputs.logs, self._letters
+            self.fragment.id,
+            self.trunk,
+            self.checkpoint,
+            branches.stores,
+            self.inputs.logs,
+            self._letters,
+            lambda newest: None if self.late is None else self.late.oldest_needed(newest),
         )
 
     @property

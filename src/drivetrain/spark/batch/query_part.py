@@ -31,5 +31,9 @@ class LatePart(Protocol):
         """Whether the fragment may end; `is_reported`: Spark has reported its last batch."""
         ...
 
+    def oldest_needed(self, newest: int) -> int:
+        """The oldest batch whose input must be there, if `newest` is the newest that is committed."""
+        ...
+
     def stop(self) -> None:
         """End a look that runs, and begin no other."""

@@ -1,7 +1,8 @@
 """Trims a fragment's channels, and records which entries of its inputs it needs.
 
 Problem: the writer of a channel deletes from it, but its reader knows what may be deleted. And an entry that
-was read may be needed again, to repair results of it for as long as those are retained.
+was read may be needed again, to repair results of it for as long as those are retained, or to look at the
+late messages among them, which begins a moment after the batch.
 
 Design: the polling thread trims every few seconds. A damaged entry stops trimming: its reader detects it, and
 has it repaired.
@@ -23,7 +24,7 @@ from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.dead_letter_store import DeadLetterStore
 from drivetrain.spark.prepare.trunk import Trunk
-from drivetrain.spark.session.offset_log import needed_input
+from drivetrain.spark.session.offset_log import committed, entries_after, needed_input
 
 TRIM_S = 5.0
 """How often channels are trimmed: nothing depends on it after a crash, so it need not be often."""
@@ -32,7 +33,8 @@ TRIM_S = 5.0
 class Trimming:
     """Trims `stores` and `letters`, which `fragment` writes, and its sources' stores.
 
-    `inputs` are the logs that it reads.
+    `inputs` are the logs that it reads. `oldest_sampled` returns the oldest batch whose late messages may be
+    looked at, given the newest that is committed; None if the fragment can have none.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Trimming:
         stores: Mapping[str, ChannelStore],
         inputs: Mapping[str, ChannelStore],
         letters: DeadLetterStore,
+        oldest_sampled: Callable[[int], int | None],
     ) -> None:
         self._fragment = fragment
         self._trunk = trunk
@@ -50,6 +53,7 @@ class Trimming:
         self._stores = stores
         self._inputs = inputs
         self._letters = letters
+        self._oldest_sampled = oldest_sampled
         self._trimmed_s = time.monotonic()
 
     def trim(self, trimmed: Callable[[], None]) -> None:
@@ -70,8 +74,16 @@ class Trimming:
         self._letters.tidy()
 
     def note_needed(self) -> None:
-        """Record in every input which entries this fragment would need to repair its channels."""
+        """Record in every input which entries this fragment may read again."""
+        needs = []
         if self._stores:
-            needed = needed_input(self._checkpoint, self._trunk.inputs, list(self._stores.values()))
-            for id, store in self._inputs.items():
-                store.record_need(self._fragment, needed.get(id, 0))
+            needs.append(needed_input(self._checkpoint, self._trunk.inputs, list(self._stores.values())))
+        oldest = self._oldest_sampled(committed(self._checkpoint))
+        if oldest is not None:
+            with suppress(FileNotFoundError):  # Spark has forgotten the batch: it cannot be read again
+                needs.append(entries_after(self._checkpoint, oldest - 1, self._trunk.inputs))
+        for id, store in self._inputs.items():
+            if needs:
+                store.record_need(self._fragment, min(needed.get(id, 0) for needed in needs))
+            else:
+                store.forget_need(self._fragment)  # an earlier version of the fragment may have had one

@@ -6,8 +6,9 @@ batch (`late_batch`). An application with many late messages must not spend its 
 Design: a batch with late messages is looked at once it is committed, in a thread, while the next batches run;
 then no batch is looked at for `PAUSES` times as long as that took. So looks take a twentieth of the time at
 most, and an application without late messages pays nothing. A fragment that ends waits a moment for its last
-look. If a batch cannot be looked at because its input is gone, that is only logged: these are samples, and
-the counts are exact without them.
+look. The input of the two newest batches, and of one that is being looked at, is not deleted from channels.
+A batch that has waited for its turn may have lost its input by then; that is only logged: these are samples,
+and the counts are exact without them.
 
 Invariants:
 
@@ -32,7 +33,7 @@ from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.repair.late_batch import LateBatch, LateRecord
 from drivetrain.spark.repair.steps import wait_done
-from drivetrain.spark.session.offset_log import read_offsets
+from drivetrain.spark.session.offset_log import entries_after, read_offsets
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,11 @@ class LateSampler:
             self._begin()
         return not self._is_busy or waited_s > LAST_LOOK_S
 
+    def oldest_needed(self, newest: int) -> int:
+        """The oldest batch whose input must be there, if `newest` is the newest that is committed."""
+        oldest = newest - 1  # Spark reports the late messages of a batch a moment after it has committed it
+        return min(oldest, self._looked) if self._is_busy else oldest
+
     def stop(self) -> None:
         """End a look that runs, and begin no other."""
         self._is_stopping.set()
@@ -118,6 +124,9 @@ class LateSampler:
         clock_ms = clock_of(int(metadata.get("batchWatermarkMs", 0)))
         if clock_ms is None or self._fragment.stateful is None:
             return
+        if not self._has_input(batch_id):
+            log.info("no samples of the late messages of batch %d: its input has been deleted", batch_id)
+            return
         context = self._query.branches.context
         of_batch = LateBatch(
             context,
@@ -139,6 +148,12 @@ class LateSampler:
 
         if found:
             LateSamples(context.rundir.path, self._fragment.id).add(samples, keep)
+
+    def _has_input(self, batch_id: int) -> bool:
+        """Whether the channels still contain all that the batch has read."""
+        query = self._query
+        first = entries_after(query.directory / "checkpoint", batch_id - 1, query.trunk.inputs)
+        return all(query.inputs.logs[id].oldest() <= entry for id, entry in first.items())
 
 
 def _sample(

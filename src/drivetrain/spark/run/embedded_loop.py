@@ -154,10 +154,10 @@ class EmbeddedLoop:
         is_draining = any(driver.is_draining for driver in self.drivers.values())
         if is_draining and self._now_ms < drained_by_ms:
             return False
-        # So that the newest checkpoint holds all of the application's state, for instance for a savepoint.
+        # So that a savepoint can be made of the newest checkpoint: not of one that is still being published.
         if self._settled_by_ms is None:
             self._settled_by_ms = self._now_ms + SETTLE_MS
-        if self.checkpoints.is_publishing() and self._now_ms < self._settled_by_ms:
+        if not self.checkpoints.have_stopped() and self._now_ms < self._settled_by_ms:
             return False
         for driver in self.drivers.values():
             driver.stop()

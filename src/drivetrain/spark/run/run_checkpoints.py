@@ -9,7 +9,8 @@ to the fragments with sources, by the book. `figures` and `newest` are plain rea
 Invariants:
 
 1. A record that `wait_made` returns is committed everywhere.
-2. If checkpoints are copied, no result is published before its checkpoint is in the store.
+2. Once `have_stopped`, the queries may be stopped: no decision follows that they would have to carry out.
+3. If checkpoints are copied, no result is published before its checkpoint is in the store.
 
 Called by `embedded` and `embedded_loop`; programs make savepoints through it.
 """
@@ -25,7 +26,7 @@ import msgspec
 
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.coordinator import Completed, Emit
-from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Phase, Transaction
+from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Transaction
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.checkpoints.checkpoint_copy import TakenOverError
 from drivetrain.runtime.checkpoints.checkpoint_copying import CheckpointCopying
@@ -35,8 +36,10 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
+    CheckpointsStopped,
     RequestCheckpoint,
     SetParticipants,
+    StopCheckpoints,
 )
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
@@ -78,6 +81,7 @@ class RunCheckpoints:
         copies = execution.copies
         self._watch = None if copies is None else ContinuationWatch(partial(look, copies), self._take_error)
         self._last: Future[CheckpointMade] | None = None
+        self._stopped: Future[CheckpointsStopped] | None = None
         self.notices: Final[deque[str]] = deque()
         """Notices for the user, oldest first; the reader removes them."""
         host = CheckpointHost(
@@ -127,10 +131,14 @@ class RunCheckpoints:
         """Mark the state of a fragment as damaged; returns whether there is a checkpoint to go back to."""
         return self.are_made and mark_damaged(self._rundir, fragment)
 
-    def is_publishing(self) -> bool:
-        """Whether a checkpoint is made, but not yet published by all fragments."""
-        transaction = self._files.transaction()
-        return transaction is not None and transaction.phase is Phase.COMMITTING
+    def have_stopped(self) -> bool:
+        """Whether every checkpoint that was decided is published; for the polling thread, to end a run.
+
+        From the first call on, no other is decided.
+        """
+        if self._stopped is None:
+            self._stopped = self._thread.begin(self._actor, StopCheckpoints(), CheckpointsStopped)
+        return self._stopped.done()
 
     def is_all_published(self) -> bool:
         """Whether all results are published; for the polling thread, once all fragments have finished.

@@ -29,7 +29,9 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
+    CheckpointsStopped,
     RequestCheckpoint,
+    StopCheckpoints,
 )
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
@@ -53,6 +55,8 @@ class Application:
         self.figures: CheckpointFigures | None = None
         self.failures: list[BaseException] = []
         self.silent = False
+        self.silent_at: Action | None = None
+        self.unsent: list[CheckpointEvent] = []
         self.busy = True
         self.full = False
         self.told = threading.Event()
@@ -90,7 +94,10 @@ class Application:
         for fragment in () if self.silent else "ab":
             snapshot = Snapshot(3) if command.action is Action.PREPARE else None
             ack = ActionAcked(fragment, command.action, command.txid, command.round, command.life, snapshot)
-            self.thread.tell(self.actor, CheckpointEvent(ack))
+            if command.action is self.silent_at:
+                self.unsent.append(CheckpointEvent(ack))
+            else:
+                self.thread.tell(self.actor, CheckpointEvent(ack))
 
     def want(self, timeout_ms: int = 20_000) -> CheckpointMade:
         return self.thread.ask(
@@ -194,6 +201,52 @@ def test_nobody_is_told_what_cannot_be_persisted_and_it_goes_on_when_it_can(
     app.full = False
     wait_until(lambda: app.completed[-1] > before)
     assert app.completed == sorted(set(app.completed))
+
+
+def test_answers_that_come_after_a_stop_decide_nothing(thread: ActorThread, tmp_path: Path) -> None:
+    app = Application(thread, tmp_path, periodic=True)
+    app.silent_at = Action.PREPARE
+    wait_until(lambda: len(app.unsent) == 2)
+    thread.ask(app.actor, StopCheckpoints(), CheckpointsStopped, timeout_ms=20_000)
+    for answer in app.unsent:
+        thread.tell(app.actor, answer)
+    made = app.want()  # is answered after them
+    assert (made.record, made.reason) == (None, "the application is stopping")
+    assert [c.action for c in app.commands] == [Action.INITSTATE, Action.PREPARE]
+    kept = app.files.transaction()
+    assert kept is not None
+    assert kept.phase is Phase.PREPARING
+
+
+def test_a_stop_waits_until_what_is_decided_is_published(thread: ActorThread, tmp_path: Path) -> None:
+    app = Application(thread, tmp_path, periodic=True)
+    app.silent_at = Action.COMMIT
+    wait_until(lambda: len(app.unsent) == 2)
+    stopped = thread.begin(app.actor, StopCheckpoints(), CheckpointsStopped)
+    thread.tell(app.actor, app.unsent[0])
+    with pytest.raises(TimeoutError):
+        stopped.result(0.3)
+    thread.tell(app.actor, app.unsent[1])
+    stopped.result(20)
+    assert app.completed == [0]
+    kept = app.files.transaction()
+    assert kept is not None
+    assert kept.phase is Phase.COMMITTED
+
+
+def test_a_stop_waits_for_a_disk_that_is_full(thread: ActorThread, tmp_path: Path) -> None:
+    app = Application(thread, tmp_path, periodic=True)
+    app.silent_at = Action.COMMIT
+    wait_until(lambda: len(app.unsent) == 2)
+    app.silent_at, app.full = None, True
+    for answer in app.unsent:
+        thread.tell(app.actor, answer)
+    stopped = thread.begin(app.actor, StopCheckpoints(), CheckpointsStopped)
+    wait_until(lambda: len(app.failures) >= 1)
+    assert not stopped.done()
+    app.full = False
+    stopped.result(20)
+    assert app.completed == [0]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{} 00000000\n", b"half a file"])
