@@ -176,11 +176,11 @@ def run_drivetrain(scale: Scale, work: Path, *, cut: bool) -> dict[str, float]:
 def measured_parts(fragment: str) -> Parts:
     """Parts of the batches of one fragment, and of whoever writes channels."""
     from drivetrain.runtime.channel.store import ChannelStore
-    from drivetrain.spark.batch import branches
+    from drivetrain.spark.batch import spark_branches
     from drivetrain.spark.batch.query_progress import QueryProgress
 
     parts = Parts()
-    parts.wrap(branches, "write_segments", "write_ms")
+    parts.wrap(spark_branches, "write_segments", "write_ms")
     parts.wrap(ChannelStore, "append", "entry_ms")
     read = QueryProgress.read
 
