@@ -188,7 +188,7 @@ def measured_parts(fragment: str) -> Parts:
         known = self.seen
         read(self, query)
         if query is not None and self.fragment.id == fragment and self.seen > known:
-            for progress in query.recentProgress:
+            for progress in query.of_spark.recentProgress:
                 if progress.batchId > known and "addBatch" in progress.durationMs:
                     parts.take(dict(progress.durationMs))
 
