@@ -26,8 +26,8 @@ test: setup ## run every check: lint, types, layers, unit, simulation, integrati
 	@scripts/check.sh
 
 nightly: setup ## the same, with thousands of seeds, two million absurd messages, and random applications for seven hours
-	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} DRIVETRAIN_FUZZ=$${DRIVETRAIN_FUZZ:-2000000} \
-		DRIVETRAIN_APPLICATIONS=$${DRIVETRAIN_APPLICATIONS:-2000} \
+	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} TESTS_FUZZ=$${TESTS_FUZZ:-2000000} \
+		TESTS_APPLICATIONS=$${TESTS_APPLICATIONS:-2000} \
 		scripts/check.sh --timeout 3600
 	@DRIVETRAIN_SEEDS=20 scripts/versitygw.sh
 

@@ -44,8 +44,8 @@ EVENT_SCHEMA = "ts timestamp, key string, value bigint"
 
 
 def root() -> Path:
-    """Where benchmark data is kept: `DRIVETRAIN_BENCH_DATA`, or `.bench-data` in the current directory."""
-    return Path(os.environ.get("DRIVETRAIN_BENCH_DATA", ".bench-data")).absolute()
+    """Where benchmark data is kept: `BENCH_DATA`, or `.bench-data` in the current directory."""
+    return Path(os.environ.get("BENCH_DATA", ".bench-data")).absolute()
 
 
 def text(megabytes: int) -> Path:

@@ -4,7 +4,7 @@ A peer in Python gets an environment of its own, `.venv-peers/NAME`; a peer in J
 as Spark's Kafka connector (`drivetrain.spark.session.jars`), and its job in `peers_java/` is compiled into
 `.venv-peers/java`. Nothing else needs them: a peer that cannot be installed is left out and named.
 
-Called by `field_peers`. `DRIVETRAIN_PEERS` names another directory than `.venv-peers`.
+Called by `field_peers`. `BENCH_PEERS` names another directory than `.venv-peers`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INSTALL_S = 900
 
 def root() -> Path:
     """Where the peers are kept."""
-    return Path(os.environ.get("DRIVETRAIN_PEERS", ".venv-peers")).absolute()
+    return Path(os.environ.get("BENCH_PEERS", ".venv-peers")).absolute()
 
 
 def python_of(name: str) -> Path:

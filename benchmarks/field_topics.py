@@ -18,7 +18,7 @@ import psutil
 from benchmarks import kafka, peer_process
 from benchmarks.measure import Timed, WrongResultError
 
-_PID = "DRIVETRAIN_BENCHMARK_BROKER"
+_PID = "BENCH_BROKER"
 _failed: list[str] = []
 
 

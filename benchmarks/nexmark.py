@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "nexmark.py"
 WARM_EVENTS, EVENTS, QUICK_EVENTS = 20_000, 5_000_000, 100_000
-QUERY = "DRIVETRAIN_NEXMARK_QUERY"
+QUERY = "BENCH_NEXMARK_QUERY"
 """The environment variable that tells the process of a contender which query it measures."""
 
 IMPOSSIBLE = {

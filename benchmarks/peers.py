@@ -6,7 +6,7 @@ sets nothing: 200 shuffle partitions, state in Java's heap. Both have Drivetrain
 memory and results compare.
 
 Flink's pins of pandas and protobuf clash with ours, so it lives in `.venv-flink` (or
-`DRIVETRAIN_FLINK_VENV`), made on first use; without it the other contenders run all the same.
+`BENCH_FLINK_VENV`), made on first use; without it the other contenders run all the same.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def overwrite_until_done(results: DataFrame, out: Path, checkpoint: Path | str) 
 
 def flink_python() -> Path:
     """The Python of Flink's environment, whether it is there or not."""
-    directory = Path(os.environ.get("DRIVETRAIN_FLINK_VENV", ".venv-flink")).absolute()
+    directory = Path(os.environ.get("BENCH_FLINK_VENV", ".venv-flink")).absolute()
     return directory / "bin" / "python"
 
 

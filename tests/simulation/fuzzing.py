@@ -2,7 +2,7 @@
 
 `Generator` makes them from the types' own descriptions, so that new messages and fields are covered
 automatically. `Adversary` is an actor system with the keys of some process, with wrong ones or with none.
-`fuzz` is `simulate` for tests that send them: `DRIVETRAIN_FUZZ` is the number of messages that all of them
+`fuzz` is `simulate` for tests that send them: `TESTS_FUZZ` is the number of messages that all of them
 send together.
 """
 
@@ -57,13 +57,13 @@ _DEEPEST: Final = 4
 
 _type_info: Final = functools.cache(types.type_info)  # without the cache it would take most of the time
 
-VARIABLE: Final = "DRIVETRAIN_FUZZ"
+VARIABLE: Final = "TESTS_FUZZ"
 TESTS: Final = 7
 """How many tests share the messages."""
 
 
 def fuzz(*, messages: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """`simulate` a scenario that sends so many messages: two seeds, or its share of `DRIVETRAIN_FUZZ`."""
+    """`simulate` a scenario that sends so many messages: two seeds, or its share of `TESTS_FUZZ`."""
     wanted = os.environ.get(VARIABLE)
     seeds = 2 if not wanted else max(1, -(-int(wanted) // (TESTS * messages)))
     return simulate(seeds=seeds, at_most=seeds)

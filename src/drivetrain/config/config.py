@@ -39,15 +39,14 @@ _NO_KEYS: Final = frozenset(
     {
         CONFIG_VARIABLE,
         "DRIVETRAIN_SECRET",
-        "DRIVETRAIN_APPLICATIONS",
         "DRIVETRAIN_SEEDS",
         "DRIVETRAIN_SEED",
         "DRIVETRAIN_TRACE",
         "DRIVETRAIN_CRASH_AT",
     }
 )
-"""Variables that begin like a key's but are not: `drivetrain.simulator` reads the last three, and
-`drivetrain.cluster.connection` the secret, because a configuration is shown and a secret is not."""
+"""Variables that begin like a key's but are not: the secret, because a configuration is shown and a secret is
+not; those of `drivetrain.simulator`; and that of `drivetrain.crash_points`."""
 
 
 @dataclass(frozen=True, slots=True)

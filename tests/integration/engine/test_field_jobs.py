@@ -14,7 +14,7 @@ QUICK = Scale(quick=True)
 
 @pytest.fixture(autouse=True)
 def sparse_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRIVETRAIN_BENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(data, "EVENTS_PER_S", 20)
     monkeypatch.setattr(field_data, "USERS", 40)
 

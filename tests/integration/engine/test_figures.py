@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from harness import Harness, at, events
+from pyspark.sql import SparkSession
 
 from drivetrain import Application, agg, sinks, windows
 from drivetrain.core.diagnosis.causes import Part, cause_of
@@ -109,3 +110,19 @@ def test_a_state_is_measured_in_rows_bytes_and_time(drive: Harness) -> None:
     assert (figures.state_bytes or 0) > keys
     assert figures.last.state_ms > 0
     assert sum(fragment.figures.counters.state_ms for fragment in result.fragments) > 0
+
+
+def test_a_state_whose_rows_are_not_counted_has_a_size_in_bytes(drive: Harness, spark: SparkSession) -> None:
+    counting = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+    app, noting = Application("uncounted-state"), Noting()
+    stream = events(app, [(at(i), i) for i in range(100)], SCHEMA)
+    drive.sink(stream.group_by("key").window(windows.tumbling("1 h")).aggregate(n=agg.count()))
+    spark.conf.set(counting, "false")
+    try:
+        drive.run(app, listener=noting, run__max_batch_rows="50")
+    finally:
+        spark.conf.unset(counting)
+    (seen,) = noting.seen.values()
+    with_state = [figures for figures in seen if figures.state_bytes is not None]
+    assert with_state
+    assert all(figures.state_rows is None for figures in with_state)

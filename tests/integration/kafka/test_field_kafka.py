@@ -16,8 +16,8 @@ from kafka_runs import KafkaRun
 def test_what_passes_from_topic_to_topic_agrees_with_one_batch_query(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
-    monkeypatch.setenv("DRIVETRAIN_BENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("DRIVETRAIN_BENCHMARK_BROKER", "")
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("BENCH_BROKER", "")
     for name in ("start", "broker"):
         monkeypatch.setattr(kafka, name, lambda: broker)
     directory = data.events(2_000)

@@ -1,6 +1,6 @@
 """Whatever the application, its data and where it dies: its outputs are what the model says.
 
-`DRIVETRAIN_APPLICATIONS` says how many are tried (the nightly run), or which (`128-600`), and for every 30 of
+`TESTS_APPLICATIONS` says how many are tried (the nightly run), or which (`128-600`), and for every 30 of
 them one more is killed, and one whose inputs fall silent; `DRIVETRAIN_SEED=n` runs one. A failure prints the
 smallest application found that fails in the same way, as a program that can be run.
 
@@ -32,7 +32,7 @@ from .shrinking import shrunk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FIRST, _, END = (os.environ.get("DRIVETRAIN_APPLICATIONS") or "0").rpartition("-")
+FIRST, _, END = (os.environ.get("TESTS_APPLICATIONS") or "0").rpartition("-")
 APPLICATIONS = range(int(FIRST or 0), int(END))
 EVERY_30 = range(APPLICATIONS.start // 30, APPLICATIONS.stop // 30)
 DEFAULT = (18, 717)

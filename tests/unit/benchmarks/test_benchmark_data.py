@@ -14,7 +14,7 @@ from benchmarks import data
 
 @pytest.fixture(autouse=True)
 def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRIVETRAIN_BENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
 
 
 def test_the_expected_counts_are_those_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_an_event_arrives_at_most_the_declared_disorder_after_its_time() -> None
 
 def test_the_same_data_is_made_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = [file.read_bytes() for file in sorted((data.events(500) / "lines").iterdir())]
-    monkeypatch.setenv("DRIVETRAIN_BENCH_DATA", str(tmp_path / "again"))
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "again"))
     assert [file.read_bytes() for file in sorted((data.events(500) / "lines").iterdir())] == first
 
 

@@ -19,7 +19,7 @@ Events = list[tuple[int, str, int]]
 @pytest.fixture(autouse=True)
 def sparse_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few keys and few events a second, so that a small data set has several sessions of a key."""
-    monkeypatch.setenv("DRIVETRAIN_BENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(data, "EVENTS_PER_S", 20)
     monkeypatch.setattr(field_data, "USERS", 40)
 

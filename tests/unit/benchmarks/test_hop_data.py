@@ -17,7 +17,7 @@ QUICK = Scale(quick=True)
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DRIVETRAIN_BENCH_DATA", str(tmp_path))
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
     monkeypatch.setattr(hop, "messages", lambda _scale: 32_000)
     return tmp_path
 

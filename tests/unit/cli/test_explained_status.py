@@ -1,6 +1,6 @@
 """From the status of an application to what people read: `explained.txt`, for review.
 
-`DRIVETRAIN_REWRITE=1` writes the file anew; read the diff.
+`TESTS_REWRITE=1` writes the file anew; read the diff.
 """
 
 from __future__ import annotations
@@ -92,6 +92,6 @@ def test_a_status_is_explained_as_the_file_says() -> None:
     console = Console(file=io.StringIO(), width=400, color_system=None)
     show_findings(diagnose(situation_of(view, sent, workers, masters, HISTORY)), console)
     told = "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
-    if os.environ.get("DRIVETRAIN_REWRITE"):
+    if os.environ.get("TESTS_REWRITE"):
         GOLDEN.write_text(told)
-    assert told == GOLDEN.read_text(), "DRIVETRAIN_REWRITE=1 writes it anew"
+    assert told == GOLDEN.read_text(), "TESTS_REWRITE=1 writes it anew"

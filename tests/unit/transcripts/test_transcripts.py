@@ -31,11 +31,11 @@ def test_a_transcript_that_differs_fails_and_is_rewritten_on_demand(
 ) -> None:
     path = tmp_path / "clock.txt"
     path.write_text("new\n0  TimePassed()\n      -> AnnounceClock(clock_ms=1)\n")
-    monkeypatch.delenv("DRIVETRAIN_REWRITE", raising=False)
-    with pytest.raises(AssertionError, match="DRIVETRAIN_REWRITE=1"):
+    monkeypatch.delenv("TESTS_REWRITE", raising=False)
+    with pytest.raises(AssertionError, match="TESTS_REWRITE=1"):
         check(path, ClockPlayer)
-    monkeypatch.setenv("DRIVETRAIN_REWRITE", "1")
+    monkeypatch.setenv("TESTS_REWRITE", "1")
     check(path, ClockPlayer)
     assert path.read_text() == "new\n      =  clock None, lowest None\n0  TimePassed()\n"
-    monkeypatch.delenv("DRIVETRAIN_REWRITE")
+    monkeypatch.delenv("TESTS_REWRITE")
     check(path, ClockPlayer)

@@ -9,7 +9,7 @@ A transcript is a text file. Everything in it but the outputs is written by peop
          =  follower, term 0     output: the state afterwards
          !! InternalError: ...   output: the event was refused
 
-With DRIVETRAIN_REWRITE=1 the outputs are rewritten, to be read in the diff.
+With TESTS_REWRITE=1 the outputs are rewritten, to be read in the diff.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def check(path: Path, make: Callable[..., Player]) -> None:
     """Play the transcript in `path`; its outputs must be what the core does, or are rewritten."""
     given = path.read_text()
     found = "\n".join(_played(given.splitlines(), make)) + "\n"
-    if os.environ.get("DRIVETRAIN_REWRITE") == "1":
+    if os.environ.get("TESTS_REWRITE") == "1":
         path.write_text(found)
         return
-    assert found == given, f"{path.name} differs; DRIVETRAIN_REWRITE=1 writes what happens now"
+    assert found == given, f"{path.name} differs; TESTS_REWRITE=1 writes what happens now"
 
 
 def _played(lines: list[str], make: Callable[..., Player]) -> list[str]:

@@ -113,7 +113,7 @@ def state_grows(situation: Situation) -> Iterator[Finding]:
             "shrink",
             "bound it: windows that end, an idle time after which a key is forgotten, or keys that do not "
             "grow in number; if it is still filling for the first time, wait",
-            evidence=(f"{show_count(figures.state_rows)} rows", *figures_of(fragment)),
+            evidence=((show_counted(rows, "row"),) if rows else ()) + figures_of(fragment),
             since_ms=trend.span_ms,
         )
 

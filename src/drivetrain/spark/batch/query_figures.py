@@ -226,9 +226,13 @@ def phases_of(durations_ms: Mapping[str, int], times: BatchTimes) -> Phases:
     return known.plus(Phases(other_ms=rest_ms))
 
 
-def state_size(operators: Sequence[StateOperatorProgress]) -> tuple[int, int]:
-    """Rows and bytes of a state: what it takes in memory and, of RocksDB, in its files."""
-    rows = sum(int(operator.numRowsTotal) for operator in operators)
+def state_size(operators: Sequence[StateOperatorProgress]) -> tuple[int | None, int]:
+    """Rows and bytes of a state: what it takes in memory and, of RocksDB, in its files.
+
+    The rows are None if the user has Spark not count them (`rocksdb.trackTotalNumberOfRows`).
+    """
+    counted = [int(operator.numRowsTotal) for operator in operators]
+    rows = None if any(count < 0 for count in counted) else sum(counted)
     size = sum(
         int(operator.memoryUsedBytes) + int(operator.customMetrics.get(_ON_DISK, 0)) for operator in operators
     )

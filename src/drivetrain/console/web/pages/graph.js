@@ -69,7 +69,13 @@ function FragmentFacts({ of, live, id }) {
       now.figures.latency_p99_ms != null && ["Latency", `${showLatency(now.figures)} (half, 99 % of batches)`],
       now.figures.state_bytes != null && [
         "State",
-        `${showSize(now.figures.state_bytes)}, ${showCounted(now.figures.state_rows ?? 0, "row")}, ${showCounted(now.figures.state_partitions ?? 0, "partition")}`,
+        [
+          showSize(now.figures.state_bytes),
+          now.figures.state_rows != null && showCounted(now.figures.state_rows, "row"),
+          showCounted(now.figures.state_partitions ?? 0, "partition"),
+        ]
+          .filter(Boolean)
+          .join(", "),
       ],
       ["Clock", showClock(now.clock_ms)],
       now.clock_delay_ms != null && ["Delay", `newest message ${showSpan(now.clock_delay_ms)} ahead`],
