@@ -1,6 +1,6 @@
 """A subscriber a hundred times slower than its source: memory and disk stay bounded, nothing is lost.
 
-`DRIVETRAIN_SLOW_S` says for how many seconds the slow sink is watched: a few, or two minutes at night.
+`TESTS_SLOW_S` says for how many seconds the slow sink is watched: a few, or two minutes at night.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drivetrain.core.job.run_progress import FragmentProgressed, ProgressEvent, 
 from drivetrain.spark.flow.flow_book import ChannelFullError
 from nightly_run import is_nightly
 
-WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if is_nightly() else "2"))
+WATCHED_S = float(os.environ.get("TESTS_SLOW_S", "120" if is_nightly() else "2"))
 BATCH_ROWS = 2_000
 WINDOW = {"channel__window_messages": "6_000", "run__max_batch_rows": str(BATCH_ROWS)}
 MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30

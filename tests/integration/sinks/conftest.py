@@ -23,7 +23,7 @@ from postgres_server import PostgresServer
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "spark" / "sinks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "changes"))  # runs that are killed
 
-PASSWORD = "DRIVETRAIN_TEST_PASSWORD"
+PASSWORD = "TESTS_PASSWORD"
 
 
 class SqliteDatabaseOfTest:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks.hop_latency import Parts, measured_parts
+
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch import spark_branches
 from drivetrain.spark.batch.query_progress import QueryProgress
