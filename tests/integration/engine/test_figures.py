@@ -113,13 +113,13 @@ def test_a_state_is_measured_in_rows_bytes_and_time(drive: Harness) -> None:
 
 
 def test_a_state_whose_rows_are_not_counted_has_a_size_in_bytes(drive: Harness, spark: SparkSession) -> None:
-    counting = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
     app, noting = Application("uncounted-state"), Noting()
     stream = events(app, [(at(i), i) for i in range(100)], SCHEMA)
     drive.sink(stream.group_by("key").window(windows.tumbling("1 h")).aggregate(n=agg.count()))
-    spark.conf.set(counting, "false")
+    counting = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
     try:
-        drive.run(app, listener=noting, run__max_batch_rows="50")
+        uncounted = {f"spark.conf.{counting}": "false"}
+        drive.run(app, listener=noting, run__max_batch_rows="50", **uncounted)
     finally:
         spark.conf.unset(counting)
     (seen,) = noting.seen.values()

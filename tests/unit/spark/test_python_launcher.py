@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
+import uuid
+from pathlib import Path
 
-from drivetrain.spark.session.python_launcher import worker_python
+import pytest
+
+from drivetrain.spark.session import python_launcher
+from drivetrain.spark.session.python_launcher import socket_settings, worker_python
 
 PROGRAM = "import os, sys; print(sys.executable); print(os.environ['PYTHONPATH']); print(sys.argv[1:])"
 
@@ -37,3 +43,20 @@ def test_workers_survive_the_ctrl_c_that_a_terminal_sends_to_all() -> None:
     program = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
     done = subprocess.run([worker_python(), "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "alive\n"
+
+
+def test_sockets_are_where_only_this_user_may_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    monkeypatch.setattr(python_launcher, "_sockets", [])
+    monkeypatch.setattr(python_launcher.tempfile, "gettempdir", lambda: str(long))
+    chosen = socket_settings()
+    assert socket_settings() == chosen, "there is one folder per process"
+    assert chosen["spark.python.unix.domain.socket.enabled"] == "true"
+    folder = Path(chosen["spark.python.unix.domain.socket.dir"])
+    assert folder.parent == Path("/tmp")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len(f"{folder}/.{uuid.uuid4()}.sock") <= 103
+    monkeypatch.setattr(python_launcher, "_sockets", [])
+    monkeypatch.setattr(python_launcher, "_SHORT", str(long))
+    assert socket_settings() == {}, "no path of a socket may be that long"

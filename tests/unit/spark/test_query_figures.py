@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.core.job.fragment_figures import NO_FIGURES
-from drivetrain.spark.batch.query_figures import BlockedTime, CompletedBatch, QueryFigures, state_size
+from drivetrain.spark.batch.query_figures import BlockedTime, CompletedBatch, QueryFigures
 from drivetrain.spark.batch.user_counters import PythonWork
 from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage, measured
 from drivetrain.spark.measure.batch_times import BatchTimes, Phase
@@ -162,10 +162,11 @@ def test_a_measured_stage_can_be_sent_and_counts_nothing_where_nobody_counts() -
 
 
 def test_rows_that_spark_does_not_count_are_unknown() -> None:
-    counted, uncounted = report(0).stateOperators[0], report(0).stateOperators[0]
-    uncounted.numRowsTotal = -4  # -1 for each of four partitions
-    assert state_size([counted, counted]) == (14, 240)
-    assert state_size([counted, uncounted]) == (None, 240)
+    figures = QueryFigures(2, BlockedTime, counts_rows=False)
+    figures.ran(ran(0))
+    figures.reported(report(0), 50)
+    told = figures.look(0, None, [])
+    assert (told.state_rows, told.state_bytes) == (None, 120)
 
 
 def test_a_state_that_has_timed_out_is_given_a_list() -> None:

@@ -48,6 +48,7 @@ from drivetrain.spark.batch.skipped_batches import skipped_batches
 from drivetrain.spark.connector.publishing import RollingSinks
 from drivetrain.spark.session.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.session.spark_errors import translated
+from drivetrain.spark.session.spark_settings import counts_state_rows
 
 if TYPE_CHECKING:
     from drivetrain.spark.batch.query_part import CheckpointPart
@@ -74,7 +75,11 @@ class FragmentQuery:
         self.directory = parts.directory
         self.checkpoint = self.directory / "checkpoint"
         plan, fragment, trunk, readers = self.plan, self.fragment, self.trunk, self.readers
-        self.figures = QueryFigures(self.engine.cores, lambda: self.flow.blocked())
+        self.figures = QueryFigures(
+            self.engine.cores,
+            lambda: self.flow.blocked(),
+            counts_rows=counts_state_rows(self.branches.context.config),
+        )
         self.progress = QueryProgress(plan, fragment, trunk, readers, self.counts, self.figures)
         self.flow = QueryFlow(plan, fragment, self.branches.stores, readers, parts.book, self.progress)
         self.progress.notes.append(lambda progress: with_losses(progress, readers[progress.channel]))

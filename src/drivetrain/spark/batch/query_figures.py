@@ -65,14 +65,18 @@ class BlockedTime:
 
 
 class QueryFigures:
-    """The figures of one query; `cores` is how many tasks run at once, `blocked` looks at its channels."""
+    """The figures of one query; `cores` is how many tasks run at once, `blocked` looks at its channels.
 
-    def __init__(self, cores: int, blocked: Callable[[], BlockedTime]) -> None:
+    `counts_rows` is whether Spark counts the rows of a state: otherwise it reports none.
+    """
+
+    def __init__(self, cores: int, blocked: Callable[[], BlockedTime], *, counts_rows: bool = True) -> None:
         self.publishes_later: Callable[[], bool] = lambda: False
         """Whether results are shown only when a checkpoint is published; it can change with the version."""
         self.trigger_ms: int | None = None
         """How long a batch is meant to take; None: as short as it can."""
         self._cores: Final = cores
+        self._counts_rows: Final = counts_rows
         self._blocked: Final = blocked
         self._before = Counters()
         self._ran: Final[dict[int, CompletedBatch]] = {}
@@ -140,7 +144,8 @@ class QueryFigures:
         self._python_ms += work.total_ms
         self._state_ms += state_ms
         if report.stateOperators:
-            self._state = state_size(report.stateOperators)
+            rows, size = state_size(report.stateOperators)
+            self._state = (rows if self._counts_rows else None, size)
             self._state_partitions = max(int(o.numShufflePartitions) for o in report.stateOperators)
 
     def record_rows(self, source: str, rows_by_partition: Mapping[int, int]) -> None:
@@ -226,13 +231,9 @@ def phases_of(durations_ms: Mapping[str, int], times: BatchTimes) -> Phases:
     return known.plus(Phases(other_ms=rest_ms))
 
 
-def state_size(operators: Sequence[StateOperatorProgress]) -> tuple[int | None, int]:
-    """Rows and bytes of a state: what it takes in memory and, of RocksDB, in its files.
-
-    The rows are None if the user has Spark not count them (`rocksdb.trackTotalNumberOfRows`).
-    """
-    counted = [int(operator.numRowsTotal) for operator in operators]
-    rows = None if any(count < 0 for count in counted) else sum(counted)
+def state_size(operators: Sequence[StateOperatorProgress]) -> tuple[int, int]:
+    """Rows and bytes of a state: what it takes in memory and, of RocksDB, in its files."""
+    rows = sum(int(operator.numRowsTotal) for operator in operators)
     size = sum(
         int(operator.memoryUsedBytes) + int(operator.customMetrics.get(_ON_DISK, 0)) for operator in operators
     )

@@ -31,6 +31,7 @@ from drivetrain.spark.session.java_classes import java_class, remember_classes
 from drivetrain.spark.session.java_start import choose_forks, direct_command, gateway, is_direct
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
 from drivetrain.spark.session.lost_java import filter_lost_java
+from drivetrain.spark.session.python_launcher import socket_settings
 from drivetrain.spark.session.spark_errors import translated
 from drivetrain.spark.session.spark_settings import settings
 
@@ -71,8 +72,7 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
     active = SparkSession.getActiveSession()
     if active is None:
         require_master(config[keys.MASTER])
-    _choose_python(config)
-    chosen = dict(settings(config))
+    chosen = {**_choose_python(config), **settings(config)}
     jars = connector_jars(config) if kafka and active is None else None
     command = direct_command(config) if SparkContext._gateway is None else None
     if jars and command is None and not is_direct():
@@ -178,12 +178,16 @@ def require_master(master: str) -> None:
     )
 
 
-def _choose_python(config: Config) -> None:
-    """Choose the Python for functions: this one; on a cluster the user's choice, or the same path."""
+def _choose_python(config: Config) -> Mapping[str, str]:
+    """Choose the Python for functions: this one; on a cluster the user's choice, or the same path.
+
+    Returns Spark's settings that belong to the choice.
+    """
     if config[keys.MASTER].startswith("local"):
         choose_forks()
-        return
+        return socket_settings()
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf: Mapping[str, str] = config[keys.CONF]
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = chosen or sys.executable
+    return {}

@@ -36,6 +36,8 @@ _EXCLUDED_RULES = ",".join(
 Spark's state must advance with every batch, and counts and timestamps are observed on the way."""
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
 
+_COUNTING = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+
 _LATER = " ".join(
     f"-XX:Tier4{name}Threshold={10 * default}"
     for name, default in (
@@ -55,6 +57,12 @@ def cores(master: str) -> int:
     if master.startswith("local[") and master != "local[*]":
         return int(master[6:-1].split(",")[0])
     return usable_cores()
+
+
+def counts_state_rows(config: Config) -> bool:
+    """Whether Spark counts the rows of states, for which it reads each row again before it writes it."""
+    extra: Mapping[str, str] = config[keys.CONF]
+    return extra.get(_COUNTING, "true").lower() != "false"
 
 
 def settings(config: Config) -> Mapping[str, str]:
