@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from drivetrain.core.job.run_progress import QuietListener, RunOutcome
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import UnavailableError, UserError
+from drivetrain.runtime.objects.object_store import StoreAccessError
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.state.state_partitions import state_partitions
 from drivetrain.simulator.loop import SimulatedLoop
@@ -189,6 +190,16 @@ class Listener(QuietListener):
         return self.stops
 
 
+@contextlib.contextmanager
+def refused_at_start() -> Iterator[None]:
+    """A run that the store refuses its checkpoint has not begun: it ends with the error, and the user runs it
+    again."""
+    try:
+        yield
+    except StoreAccessError:
+        raise Killed from None
+
+
 class Process:
     """One life of the process: from its start until it has finished, was stopped, or is killed."""
 
@@ -209,7 +220,8 @@ class Process:
         """Run until the end, or raise Killed; None when so many steps were not enough."""
         self.rundir.acquire()
         self.copies = self.world.copies_of(self.rundir)
-        is_finished = settle_with_store(self.rundir, self.copies, fresh=False)
+        with refused_at_start():
+            is_finished = settle_with_store(self.rundir, self.copies, fresh=False)
         if is_finished or self.rundir.finished is not None:
             return RunOutcome.FINISHED
         restores = 0
@@ -237,15 +249,16 @@ class Process:
         self.engine.version_of = lambda context: self.execution.versions.of_context(context).record.number
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=world.wall_s)
-        self.execution = prepare(
-            self.plan,
-            self.rundir,
-            world.config,
-            flow=flow,
-            host=host,
-            version=self.version,
-            copies=self.copies,
-        )
+        with refused_at_start():
+            self.execution = prepare(
+                self.plan,
+                self.rundir,
+                world.config,
+                flow=flow,
+                host=host,
+                version=self.version,
+                copies=self.copies,
+            )
         world.restores += any("went back" in notice for notice in self.execution.notices)
         self.actors = Actors(Random(world.random.random()), world.config)
         self.loop = assembled(
