@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.runtime.channel.loss_record import (
     MOST,
     LossRecord,
@@ -91,6 +92,13 @@ def test_a_producer_whose_log_lost_its_end_finds_that_when_it_starts(tmp_path: P
     (tmp_path / "channel" / "log" / f"{2:020d}.json").unlink()
     with pytest.raises(MessageLossError, match="batch 1 is the last"):
         require_batch(ChannelStore(again.uri, fragment="p"), 2)
+
+
+def test_a_channel_that_has_ended_lacks_no_later_batch(tmp_path: Path) -> None:
+    store = written(tmp_path, 3)
+    store.append_clock(FINAL_CLOCK_MS)
+    again = ChannelStore(store.uri, fragment="p")
+    require_batch(again, 5)  # the fragment was started again after its end
 
 
 def test_input_is_kept_that_a_fragment_needs_to_make_its_output_again(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 import msgspec
 
 from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 
@@ -130,9 +131,12 @@ def require_whole(store: ChannelStore, first: int) -> None:
 
 
 def require_batch(store: ChannelStore, batch_id: int) -> None:
-    """Raise MessageLossError unless a producer's log reaches the last batch that it committed."""
-    last = store.last_batch()
-    if last < batch_id:
+    """Raise MessageLossError unless a producer's log reaches the last batch that it committed, or has ended.
+
+    A fragment that is started again after it has finished may run batches, which have no messages.
+    """
+    last, newest = store.last_batch(), store.last()
+    if last < batch_id and (newest is None or newest.clock_ms < FINAL_CLOCK_MS):
         raise _lost(store, f"an entry of batch {batch_id}", f"batch {last} is the last")
 
 

@@ -46,7 +46,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
-from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.channel.channel_log import Entry, Segment, TrimmedError
 from drivetrain.core.channel.pace import Pace, Waiting
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.runtime.channel.columns import PUNCT, TS, WM
@@ -223,7 +223,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_bytes = limited(self._max_bytes, self._limit_path)
         reached = position
         for number in range(position, end):
-            entry = self._log().entry(number)
+            entry = self._unread(number)
             if entry.barrier is not None:
                 if released is not None and entry.barrier.round > released:
                     break
@@ -234,6 +234,21 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             reached = number + 1
         return reached
+
+    def _unread(self, number: int) -> Entry:
+        """An entry that the log has listed, from the position of this subscriber on."""
+        try:
+            return self._log().entry(number)
+        except TrimmedError as error:
+            if self._is_outside:
+                raise  # its producer may drop what it does not read
+            # The position keeps it from being trimmed, so it is lost, and its producer can make it again.
+            raise MessageLossError(
+                f"entry {number} of the channel is gone before it was read",
+                where=self._uri,
+                expected="an entry from the position of its subscriber on",
+                remedy="run it again, which repairs it if possible; --fresh starts over",
+            ) from error
 
     def _is_due(self, position: int, reached: int, end: int) -> bool:
         """Whether a batch up to `reached` begins now, of the entries up to `end`."""
