@@ -162,4 +162,5 @@ def kept() -> dict[str, dict[str, Any]]:
     return found
 
 
-raise SystemExit(main())
+if __name__ == "__main__":
+    raise SystemExit(main())

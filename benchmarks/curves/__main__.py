@@ -196,4 +196,5 @@ def as_json(curve: Curve, measured: Mapping[int, Mapping[str, float]]) -> dict[s
     return {"title": curve.title, "quantity": curve.quantity, "points": dict(measured), "models": fits}
 
 
-raise SystemExit(main())
+if __name__ == "__main__":
+    raise SystemExit(main())
