@@ -150,10 +150,11 @@ class LateSampler:
             LateSamples(context.rundir.path, self._fragment.id).add(samples, keep)
 
     def _has_input(self, batch_id: int) -> bool:
-        """Whether the channels still contain all that the batch has read."""
+        """Whether the application's channels still contain all that the batch has read."""
         query = self._query
         first = entries_after(query.directory / "checkpoint", batch_id - 1, query.trunk.inputs)
-        return all(query.inputs.logs[id].oldest() <= entry for id, entry in first.items())
+        logs = query.inputs.logs
+        return all(logs[id].oldest() <= entry for id, entry in first.items() if id in logs)
 
 
 def _sample(
