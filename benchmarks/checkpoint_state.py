@@ -34,8 +34,10 @@ class Durations:
         self.seen: dict[int, Any] = {}
 
     def on_event(self, event: Any) -> None:
+        from drivetrain.core.job.run_progress import CheckpointsProgressed
+
         self._rows = max(self._rows, getattr(event, "rows_total", 0))
-        last = getattr(getattr(event, "figures", None), "last", None)
+        last = event.figures.last if isinstance(event, CheckpointsProgressed) else None
         if last is not None and self._rows >= self._keys:
             self.seen[last.txid] = last
 
