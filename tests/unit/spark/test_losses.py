@@ -112,9 +112,9 @@ def test_input_is_kept_that_a_fragment_needs_to_make_its_output_again(tmp_path: 
     store.record_position("t", 1)
     assert store.held() == {"s": 1, "t": 0}
     again = ChannelStore(store.uri)
-    again.forget_need("s")
+    again.record_need("s", None)
     assert store.held() == {"s": 4, "t": 0}
-    again.forget_need("s")
+    again.record_need("s", None)
 
 
 def of_reader(place: Path, input: ChannelStore, oldest_sampled: int | None) -> Trimming:

@@ -24,7 +24,7 @@ class SubscriberPositions:
     def __init__(self, files: ChannelFiles) -> None:
         self.files = files
         self._subscribed: set[str] = set()
-        self._needed: dict[str, int] = {}
+        self._needed: dict[str, int | None] = {}
 
     def positions(self) -> dict[SubscriberId, int]:
         """The position of every subscriber that has recorded one: the entry that it reads next."""
@@ -51,17 +51,15 @@ class SubscriberPositions:
         """The position that a subscriber has recorded, 0 if none."""
         return self.positions().get(SubscriberId(subscriber), 0)
 
-    def record_need(self, subscriber: str, entry: int) -> None:
-        """Record that `subscriber` may read again from `entry` on, to repair what it wrote for others."""
-        if self._needed.get(subscriber) != entry:
+    def record_need(self, subscriber: str, entry: int | None) -> None:
+        """Record that `subscriber` may read again from `entry` on, or reads nothing again (None)."""
+        if subscriber in self._needed and self._needed[subscriber] == entry:
+            return
+        if entry is not None:
             self.files.replace(f"{NEEDS}/{subscriber}", str(entry).encode())
-            self._needed[subscriber] = entry
-
-    def forget_need(self, subscriber: str) -> None:
-        """Record that `subscriber` reads nothing again."""
-        if subscriber in self._needed or subscriber in self.files.names(NEEDS):
+        elif subscriber in self.files.names(NEEDS):
             self.files.delete(f"{NEEDS}/{subscriber}")
-            self._needed.pop(subscriber, None)
+        self._needed[subscriber] = entry
 
     def held(self, spare: int = 1) -> dict[SubscriberId, int]:
         """The first entry that must be kept for each subscriber, because it has not read it or may read it

@@ -83,7 +83,6 @@ class Trimming:
             with suppress(FileNotFoundError):  # Spark has forgotten the batch: it cannot be read again
                 needs.append(entries_after(self._checkpoint, oldest - 1, self._trunk.inputs))
         for id, store in self._inputs.items():
-            if needs:
-                store.record_need(self._fragment, min(needed.get(id, 0) for needed in needs))
-            else:
-                store.forget_need(self._fragment)  # an earlier version of the fragment may have had one
+            # None as well: an earlier version of the fragment may have recorded a need.
+            first = min((needed.get(id, 0) for needed in needs), default=None)
+            store.record_need(self._fragment, first)

@@ -17,7 +17,7 @@ default, a task that exchanges small messages with Python waits 40 ms for a dela
 Measured on two busy cores: query start to the end of its first four small batches from 14 s to 6 s for the
 first query, from 3.1 s to 2.1 s for a later one, without the zip. Decision 0065 has the figures of forks.
 
-Called by `session`, for local masters only: other machines have other paths.
+Called by `java_start` and `spark_session`, for local masters only: other machines have other paths.
 """
 
 from __future__ import annotations

@@ -203,10 +203,16 @@ def test_nobody_is_told_what_cannot_be_persisted_and_it_goes_on_when_it_can(
     assert app.completed == sorted(set(app.completed))
 
 
-def test_answers_that_come_after_a_stop_decide_nothing(thread: ActorThread, tmp_path: Path) -> None:
-    app = Application(thread, tmp_path, periodic=True)
-    app.silent_at = Action.PREPARE
+def silent_at(action: Action, thread: ActorThread, home: Path) -> Application:
+    """An application whose fragments have just held back their answers to this action."""
+    app = Application(thread, home, periodic=True)
+    app.silent_at = action
     wait_until(lambda: len(app.unsent) == 2)
+    return app
+
+
+def test_answers_that_come_after_a_stop_decide_nothing(thread: ActorThread, tmp_path: Path) -> None:
+    app = silent_at(Action.PREPARE, thread, tmp_path)
     thread.ask(app.actor, StopCheckpoints(), CheckpointsStopped, timeout_ms=20_000)
     for answer in app.unsent:
         thread.tell(app.actor, answer)
@@ -219,9 +225,7 @@ def test_answers_that_come_after_a_stop_decide_nothing(thread: ActorThread, tmp_
 
 
 def test_a_stop_waits_until_what_is_decided_is_published(thread: ActorThread, tmp_path: Path) -> None:
-    app = Application(thread, tmp_path, periodic=True)
-    app.silent_at = Action.COMMIT
-    wait_until(lambda: len(app.unsent) == 2)
+    app = silent_at(Action.COMMIT, thread, tmp_path)
     stopped = thread.begin(app.actor, StopCheckpoints(), CheckpointsStopped)
     thread.tell(app.actor, app.unsent[0])
     with pytest.raises(TimeoutError):
@@ -235,9 +239,7 @@ def test_a_stop_waits_until_what_is_decided_is_published(thread: ActorThread, tm
 
 
 def test_a_stop_waits_for_a_disk_that_is_full(thread: ActorThread, tmp_path: Path) -> None:
-    app = Application(thread, tmp_path, periodic=True)
-    app.silent_at = Action.COMMIT
-    wait_until(lambda: len(app.unsent) == 2)
+    app = silent_at(Action.COMMIT, thread, tmp_path)
     app.silent_at, app.full = None, True
     for answer in app.unsent:
         thread.tell(app.actor, answer)
