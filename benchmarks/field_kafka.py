@@ -62,11 +62,11 @@ def run_drivetrain(guarantee: str, scale: Scale, work: Path) -> dict[str, float]
 def run_pyspark(scale: Scale, work: Path, *, same_settings: bool = False) -> dict[str, float]:
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-    from drivetrain.connectors.kafka.client_options import READING, for_spark, sending
+    from drivetrain.connectors.kafka.client_options import for_spark, reading, sending
 
     spark, start_s = peers.start_pyspark(peers.TUNED, **kafka.connector())
     bootstrap = kafka.broker().bootstrap
-    settings = [for_spark(READING), for_spark(sending(2**20))] if same_settings else [{}, {}]
+    settings = [for_spark(reading()), for_spark(sending(2**20))] if same_settings else [{}, {}]
 
     def copy(topics: tuple[str, str], checkpoint: Path) -> None:
         read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)

@@ -109,9 +109,23 @@ def _ends(bootstrap: str, name: str) -> int:
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counting"})
     places = [TopicPartition(name, partition) for partition in range(PARTITIONS)]
-    found = sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    found = sum(_end(consumer, place) for place in places)
     consumer.close()
-    return int(found)
+    return found
+
+
+def _end(consumer: Any, place: Any) -> int:
+    """The end of a partition; asks again while a broker that has just started does not lead it yet."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    until = time.monotonic() + 60
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, timeout=30)[1])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
+                raise
+            time.sleep(0.5)
 
 
 def out(work: Path, partitions: int = PARTITIONS) -> str:

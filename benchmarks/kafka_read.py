@@ -46,10 +46,10 @@ def run_pyspark(scale: Scale, work: Path, *, same_settings: bool = False) -> dic
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-    from drivetrain.connectors.kafka.client_options import READING, for_spark
+    from drivetrain.connectors.kafka.client_options import for_spark, reading
 
     spark, start_s = peers.start_pyspark(peers.TUNED, **kafka.connector())
-    settings = for_spark(READING) if same_settings else {}
+    settings = for_spark(reading()) if same_settings else {}
     bootstrap = kafka.broker().bootstrap
 
     def count(topic: str, checkpoint: Path) -> int:

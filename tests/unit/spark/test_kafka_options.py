@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drivetrain.connectors.kafka.client_options import READING, Secrets, for_librdkafka, for_spark, sending
+from drivetrain.connectors.kafka.client_options import Secrets, for_librdkafka, for_spark, reading, sending
 from drivetrain.errors import OutputError
 
 JAAS = (
@@ -39,7 +39,14 @@ def test_what_is_sent_together_fits_the_topic() -> None:
 
 
 def test_what_a_user_says_of_reading_counts() -> None:
-    assert for_spark({**READING, "max.poll.records": "7"})["kafka.max.poll.records"] == "7"
+    assert for_spark({**reading(), "max.poll.records": "7"})["kafka.max.poll.records"] == "7"
+
+
+def test_the_end_of_a_partition_holds_up_no_micro_batch() -> None:
+    assert reading()["fetch.max.wait.ms"] == "1"
+    assert "fetch.max.wait.ms" not in reading(realtime=True), (
+        "a task that waits for messages would ask all the time"
+    )
 
 
 @pytest.mark.parametrize(

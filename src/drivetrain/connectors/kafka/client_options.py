@@ -41,13 +41,12 @@ _RENAMED = {
     "ssl.truststore.type": None,
     "ssl.keystore.type": None,
 }
-READING = {
+_READING = {
     "max.poll.records": "20000",
     "max.partition.fetch.bytes": str(4 * 2**20),
     "receive.buffer.bytes": "-1",
 }
-"""Spark's connector reads with these settings by default. Kafka's own defaults suit a consumer that handles
-one message after the other: with 500 messages per poll, a Spark task waits as long as it reads."""
+_ANSWERED_AT_ONCE = {"fetch.max.wait.ms": "1"}
 _SENT_TOGETHER_BYTES = 256 * 2**10
 LINGER_MS = 10
 """How long a request waits to be full. At the end of a batch Spark sends the rest without waiting."""
@@ -83,6 +82,18 @@ def for_librdkafka(options: Mapping[str, str], where: str) -> dict[str, str]:
         else:
             translated[name] = value
     return translated
+
+
+def reading(*, realtime: bool = False) -> dict[str, str]:
+    """The default settings with which Spark's connector reads, in micro-batches or in real-time mode.
+
+    Kafka's own defaults suit a consumer that handles one message after the other: with 500 messages per
+    poll, a Spark task waits as long as it reads. And Spark asks for the range of a partition after each poll,
+    through the connection by which the client has asked for more messages already. At the end of the
+    partition a broker holds that request back until a message comes, half a second by default, and each task
+    of a micro-batch waits for it. A task of the real-time mode waits for messages anyway.
+    """
+    return _READING if realtime else _READING | _ANSWERED_AT_ONCE
 
 
 def sending(limit_bytes: int, linger_ms: int = LINGER_MS) -> dict[str, str]:

@@ -32,7 +32,7 @@ from drivetrain.api.connectors.kafka import Kafka
 from drivetrain.api.durations import milliseconds
 from drivetrain.config.references import resolved_options
 from drivetrain.connectors.kafka.batch_index import KafkaIndex
-from drivetrain.connectors.kafka.client_options import READING, for_spark
+from drivetrain.connectors.kafka.client_options import for_spark, reading
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Topic
 from drivetrain.connectors.kafka.message_decoder import HIDDEN, Decoded, decoded
 from drivetrain.connectors.kafka.offset_store import FileStore, OffsetStore, TopicStore
@@ -75,7 +75,8 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedKafka:
         limit = _max_messages(opening, topics, context)
     finally:
         opening.close()
-    reader = context.spark.readStream.format("kafka").options(**for_spark({**READING, **options}))
+    client = reading(realtime=context.realtime) | options
+    reader = context.spark.readStream.format("kafka").options(**for_spark(client))
     reader = reader.option("kafka.bootstrap.servers", source.bootstrap)
     subscribed = (
         ("subscribePattern", source.pattern) if source.pattern else ("subscribe", ",".join(source.topics))
