@@ -4,18 +4,19 @@ The benchmark of Apache Gearpump's paper (0.14 million messages a second and cor
 its own: an id and 100 constant bytes. They are made natively, so that the way between source and sink is what
 is measured, and the sink must get them whole: every contender is asked how many records went through Spark's
 shuffle, and the figures count only if each message did. With `--quick` the shuffle is not compressed, and the
-bytes are counted too: at least 100 a message. Otherwise it is compressed as Spark does by default, for all.
+bytes are counted too: at least 100 a message. Otherwise it is compressed as Spark does by default, for all of
+Spark. Flink does not compress what stays on one machine.
 
 - `drivetrain` hands messages to the sink natively;
 - `drivetrain, Task` has a counting Task in Python, a batch at a time, that looks at every payload;
-- `pyspark, tuned` is `repartition` and an aggregation after it, with Drivetrain's Spark settings.
+- `pyspark, tuned` is `repartition` and an aggregation after it, with Drivetrain's Spark settings;
+- `flink sql` is a window over the whole stream that counts after the hash partition (`flink_sol_job`).
 
     python -m benchmarks.sol [--quick] [--json] [--rounds N] [--only CONTENDER]
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks import peers
+from benchmarks import peer_process, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, WrongResultError, main
+from benchmarks.peer_process import cores
 from drivetrain import Application, Processor, Task, partitioners, sinks, sources
 
 if TYPE_CHECKING:
@@ -40,10 +42,6 @@ BATCH_MESSAGES = 5_000_000
 
 def messages(scale: Scale) -> int:
     return (1_000_000 if scale.quick else 20_000_000) * scale.times
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -162,6 +160,15 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
     return figures(timed, scale, start_s)
 
 
+def run_flink(scale: Scale, work: Path) -> dict[str, float]:
+    given = {"messages": messages(scale), "warm_messages": WARM_MESSAGES, "work": str(work)}
+    told = peer_process.run(peers.flink_command("flink_sol_job"), given)
+    counts = [line.split(",") for path in (work / "out").iterdir() for line in path.read_text().splitlines()]
+    expect("messages in the sink", sum(int(count) for count, _ in counts), messages(scale))
+    expect("bytes in the longest payload", max(int(size) for _, size in counts), PAYLOAD_BYTES)
+    return told | {"per_s_and_core": per_s_and_core(told["seconds"], scale)}
+
+
 # -- what went through the shuffle -----------------------------------------------------------------
 
 
@@ -200,7 +207,11 @@ def expect(what: str, got: int, wanted: int) -> None:
 
 
 def figures(timed: Timed, scale: Scale, start_s: float) -> dict[str, float]:
-    return timed.figures(start_s=start_s, per_s_and_core=messages(scale) / timed.seconds / cores())
+    return timed.figures(start_s=start_s, per_s_and_core=per_s_and_core(timed.seconds, scale))
+
+
+def per_s_and_core(seconds: float, scale: Scale) -> float:
+    return messages(scale) / seconds / cores()
 
 
 JOB = Job(
@@ -211,11 +222,13 @@ JOB = Job(
         Contender(OURS, run_drivetrain),
         Contender(TASK, run_task),
         Contender(peers.TUNED, run_pyspark),
+        Contender(peers.FLINK, run_flink, peers.flink_missing, reference=True),
     ),
     prepare=lambda _scale: None,
     units=messages,
     check=lambda _scale, _work: None,  # each contender checks what its own sink got
     measure="per_s_and_core",
+    goals={peers.FLINK: 1.0},
     grows=True,
 )
 
