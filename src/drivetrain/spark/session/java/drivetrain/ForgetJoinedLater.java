@@ -1,8 +1,9 @@
 package drivetrain;
 
 import java.io.Serializable;
+import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -33,8 +34,11 @@ public class ForgetJoinedLater extends PlanChange {
   /** Every watermark (ms) from here on means that the input has ended (`channel.watermark`). */
   private static final long ENDED_MS = 400000000000000L;
 
+  /** How many queries are remembered; one that is forgotten deletes in its next batch. */
+  private static final int REMEMBERED = 1000;
+
   /** The watermark at the last deletion, by the place of the state. */
-  private static final Map DELETED_AT = new ConcurrentHashMap();
+  private static final Map DELETED_AT = Collections.synchronizedMap(new Newest());
 
   SparkPlan changed(SparkPlan plan) {
     return plan instanceof StreamingSymmetricHashJoinExec ? keptInState((StreamingSymmetricHashJoinExec) plan) : plan;
@@ -88,6 +92,18 @@ public class ForgetJoinedLater extends PlanChange {
 
   private static Option later(Option predicate) {
     return new Some(new Later(((StreamingSymmetricHashJoinHelper$JoinStateWatermarkPredicate) predicate.get()).expr()));
+  }
+
+  /** The entries that were used last. */
+  private static class Newest extends LinkedHashMap {
+
+    Newest() {
+      super(16, 0.75f, true);
+    }
+
+    protected boolean removeEldestEntry(Map.Entry oldest) {
+      return size() > REMEMBERED;
+    }
   }
 
   /** What is deleted later: Spark knows that there is something, and runs a batch when the watermark moves. */
