@@ -19,6 +19,7 @@ PROGRAMS = {
     "drivetrain.spark.run.warm_up_application",
     "drivetrain.spark.session.fork_client",
     "drivetrain.spark.session.fork_server",
+    "drivetrain.spark.session.worker_daemon",
     "drivetrain.cluster.worker.orphans",
     "drivetrain.cli.inspection.state_process",
     "drivetrain.cli.changes.change_process",

@@ -47,7 +47,7 @@ _ACCEPTED, _REFUSED = b"y", b"n"
 
 _PRELOADED: Final = (
     "pyspark.worker",
-    "pyspark.daemon",
+    "drivetrain.spark.session.worker_daemon",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.streaming.python_streaming_source_runner",

@@ -98,6 +98,11 @@ def worker_python() -> str:
     return _made[0]
 
 
+def worker_settings() -> dict[str, str]:
+    """Spark's settings for its Python workers on this machine: their daemon, and how Java talks to them."""
+    return {"spark.python.daemon.module": "drivetrain.spark.session.worker_daemon", **socket_settings()}
+
+
 def socket_settings() -> dict[str, str]:
     """Spark's settings with which it talks to Python on this machine through Unix sockets; none where no
     folder has a path that is short enough for them.
