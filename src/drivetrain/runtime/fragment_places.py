@@ -16,6 +16,7 @@ version could come into force with it; a deletion that was interrupted is done a
 Invariants:
 
 1. No number of a batch is used twice by fragments of one name.
+2. A fragment that starts has not begun: the state of an earlier one of its name is not missed as lost.
 
 Called by `run_directory`, through which other modules use it.
 """
@@ -29,6 +30,7 @@ from typing import Final
 
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.fragment_lives import FragmentLives
 
 _FIRST: Final = "first-batch"
 _LAST: Final = "last-number"
@@ -76,6 +78,7 @@ class FragmentPlaces:
     def delete(self, fragment: str, channels: Iterable[str], sources: Iterable[str]) -> None:
         """Delete a fragment's channels and its state, and what its sources have kept."""
         self.note_left(fragment)
+        FragmentLives(self._home).forget(fragment)
         for channel in channels:
             _remove(self._home / "channels" / channel)
         for source in sources:

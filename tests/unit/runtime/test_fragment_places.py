@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from drivetrain.core.checkpoint.barriers import NO_LIFE
 from drivetrain.errors import InputError
 from drivetrain.runtime.channel.beginning import BeginningRecord, ChannelBeginning
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.fragment_lives import FragmentLives
 from drivetrain.runtime.fragment_places import FragmentPlaces
 
 
@@ -42,6 +44,18 @@ def test_a_fragment_that_starts_finds_nothing_of_an_earlier_one(tmp_path: Path) 
     assert [path.name for path in (tmp_path / "channels" / "c").iterdir()] == ["begins"]
     assert not any((tmp_path / "stores").iterdir())
     assert not any((tmp_path / "sources").iterdir())
+
+
+def test_a_fragment_of_a_name_that_has_left_has_not_begun(tmp_path: Path) -> None:
+    """Or its state, which it does not have yet, would be taken for lost."""
+    places, lives = FragmentPlaces(tmp_path, tmp_path, 0), FragmentLives(tmp_path)
+    places.prepare("late", [], [])
+    for fragment in ("late", "other"):
+        lives.note(fragment, 1)
+    places.delete("late", [], [])
+    places.prepare("late", [], [])
+    assert lives.newest("late") == NO_LIFE
+    assert lives.newest("other") == 1
 
 
 def test_a_damaged_number_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The files of an application's checkpoints besides snapshots: the transaction, and the fragments' lives.
 
     <home of the life>/checkpoints/transaction          the coordinator's state (`Transaction`)
-    <home of the life>/checkpoints/lives/<fragment>     the newest life that a fragment has begun
+    <home of the life>/checkpoints/lives/…              see `fragment_lives`
     <home of the life>/checkpoints/periodic             exists while checkpoints are periodic
     <home of the life>/checkpoints/snapshots/…          see `snapshots`
 
@@ -20,11 +20,11 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.core.checkpoint.barriers import NO_LIFE
 from drivetrain.core.checkpoint.transaction import Transaction
 from drivetrain.core.state.key_value_state import KeyValueState, SavedState
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.fragment_lives import FragmentLives
 
 _TRANSACTION: Final = "transaction"
 _FULL: Final = "make room, or make the state directory writable: the checkpoint is tried again"
@@ -44,6 +44,7 @@ class CheckpointFiles:
         self.directory: Final = home / "checkpoints"
         self._require_own: Final = require_own
         self._transaction: Final = self._file("transaction", "the transaction of the last checkpoint")
+        self.lives: Final = FragmentLives(home)
 
     @property
     def snapshots(self) -> Path:
@@ -88,20 +89,6 @@ class CheckpointFiles:
             (self.directory / "periodic").touch()
         else:
             (self.directory / "periodic").unlink(missing_ok=True)
-
-    def life(self, fragment: str) -> int:
-        """The newest life that a fragment has begun, `NO_LIFE` if none."""
-        noted = self._life(fragment).read()
-        return NO_LIFE if noted is None else int(noted)
-
-    def note_life(self, fragment: str, life: int) -> None:
-        """Record that a fragment has begun a life."""
-        if self.life(fragment) != life:
-            (self.directory / "lives").mkdir(parents=True, exist_ok=True)
-            self._life(fragment).write(str(life).encode())
-
-    def _life(self, fragment: str) -> DurableFile:
-        return self._file(f"lives/{fragment}", f"the life of fragment {fragment}")
 
     def _file(self, name: str, what: str) -> DurableFile:
         return DurableFile(self.directory / name, what, if_damaged=_DAMAGED, if_full=_FULL)

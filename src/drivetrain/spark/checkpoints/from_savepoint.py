@@ -216,7 +216,7 @@ class OpenedSavepoint:
             for id, position in positions_in(snapshot.sources).items():
                 ChannelStore(rundir.store(id)).record_position(fragment.id, position)
             if snapshot.batch_id >= 0:  # the other fragments have nothing yet that could be lost
-                files.note_life(fragment.id, _LIFE)
+                files.lives.note(fragment.id, _LIFE)
         lay_out(rundir.path, self.changes, rundir.writers)
         if saved.clock_ms is not None:
             ClockFile(rundir.home / "clock").write(saved.clock_ms)

@@ -140,9 +140,10 @@ class Participation:
         # Its files are of the current life and complete: lost ones were restored before a query was created.
         query.figures.publishes_later = lambda: bool(self._own_sinks())
         self._known: Final = files.transaction()
-        life = FIRST_LIFE if self._known is None else self._known.life
+        present = FIRST_LIFE if self._known is None else self._known.life
+        life = files.lives.newest(self.fragment) or present
         saved = max(self._snapshots.rounds(self.fragment), default=0)
-        self._core: Final = Participant(self.fragment, inputs, files.life(self.fragment) or life, saved=saved)
+        self._core: Final = Participant(self.fragment, inputs, life, saved=saved)
         self._inbox: Final = Inbox()
         self._todo: Final[deque[Effect]] = deque()  # effects in order, after a snapshot that waits
         self._early: list[CommandReceived] = []  # barriers that came as messages, before their channel's end
@@ -160,9 +161,9 @@ class Participation:
         # Not when it is compiled: an attempt that has not started its query yet has no state to lose.
         (self._query.directory / NO_STATE_YET).unlink(missing_ok=True)
         if self._is_transactional:
-            if self._files.life(self.fragment) == NO_LIFE:
+            if self._files.lives.newest(self.fragment) == NO_LIFE:
                 # Noted before its first batch can be lost: it has begun once others can have its output.
-                self._files.note_life(self.fragment, self._core.life)
+                self._files.lives.note(self.fragment, self._core.life)
             self._keep_behind(None if self._known is None else self._known.record)
         elif self._known is not None:
             for store in self._logs:
@@ -307,7 +308,7 @@ class Participation:
                     "the application goes back to its newest checkpoint", where=f"fragment {self.fragment}"
                 )
             case Resume(command):
-                self._files.note_life(self.fragment, command.life)
+                self._files.lives.note(self.fragment, command.life)
                 self._keep_behind(command.record)
             case Forward(command):
                 self._forward(command)

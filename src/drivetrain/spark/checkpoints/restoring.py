@@ -58,7 +58,7 @@ def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWrite
     if lost:
         transaction = msgspec.structs.replace(transaction, life=transaction.life + 1)
         files.persist(transaction)
-    behind = [f for f in plan.fragments if NO_LIFE < files.life(f.id) < transaction.life]
+    behind = [f for f in plan.fragments if NO_LIFE < files.lives.newest(f.id) < transaction.life]
     for fragment in behind:
         _restore(plan, fragment, rundir, files, transaction, sinks)
     if not behind:
@@ -95,7 +95,7 @@ def _snapshot(transaction: Transaction, fragment: str) -> Snapshot | None:
 def _is_lost(
     fragment: Fragment, rundir: RunDirectory, files: CheckpointFiles, transaction: Transaction
 ) -> bool:
-    if files.life(fragment.id) != transaction.life:
+    if files.lives.newest(fragment.id) != transaction.life:
         return False  # it has not begun, or is to be restored anyway
     own = rundir.fragment(fragment.id)
     if (own / NO_STATE_YET).exists():
@@ -136,4 +136,4 @@ def _restore(
     Snapshots(files.snapshots).restore(fragment.id, round, own)
     if snapshot is None or snapshot.batch_id < 0:
         (own / NO_STATE_YET).touch()
-    files.note_life(fragment.id, transaction.life)
+    files.lives.note(fragment.id, transaction.life)

@@ -262,10 +262,10 @@ def test_a_damaged_transaction_is_not_believed(tmp_path: Path, damage: bytes) ->
 
 def test_lives_are_kept_by_fragment(tmp_path: Path) -> None:
     files = CheckpointFiles(tmp_path)
-    assert files.life("a") == 0
-    files.note_life("a", 2)
-    files.note_life("b", 3)
-    assert (CheckpointFiles(tmp_path).life("a"), files.life("b")) == (2, 3)
+    assert files.lives.newest("a") == 0
+    files.lives.note("a", 2)
+    files.lives.note("b", 3)
+    assert (CheckpointFiles(tmp_path).lives.newest("a"), files.lives.newest("b")) == (2, 3)
 
 
 def test_after_the_end_nothing_is_persisted_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

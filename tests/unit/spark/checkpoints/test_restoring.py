@@ -60,7 +60,7 @@ def test_without_a_record_all_begin_anew_when_one_has_lost_its_state(
     first, second = (fragment.id for fragment in plan.fragments)
     store, files = begun(plan, rundir), CheckpointFiles(rundir.home)
     for fragment in plan.fragments:
-        files.note_life(fragment.id, 1)
+        files.lives.note(fragment.id, 1)
     (rundir.fragment(first) / "checkpoint" / "metadata").unlink()
     assert files.transaction() is None, "the coordinator had nothing to keep yet"
     told = restore_lost(plan, rundir, {})
@@ -75,7 +75,7 @@ def test_a_checkpoint_without_what_its_last_batch_took_is_lost(plan: Plan, rundi
     begun(plan, rundir)
     files, fragment = CheckpointFiles(rundir.home), plan.fragments[0]
     files.persist(Transaction())
-    files.note_life(fragment.id, 1)
+    files.lives.note(fragment.id, 1)
     assert not is_lost(fragment, rundir)
     (rundir.fragment(fragment.id) / "checkpoint" / "offsets" / "0").unlink()
     assert is_lost(fragment, rundir)
@@ -103,7 +103,7 @@ def test_a_state_that_is_lost_again_after_a_restore_is_missed_again(plan: Plan, 
     begun(plan, rundir)
     first, files = plan.fragments[0], CheckpointFiles(rundir.home)
     for fragment in plan.fragments:
-        files.note_life(fragment.id, 1)
+        files.lives.note(fragment.id, 1)
     (rundir.fragment(first.id) / "checkpoint" / "metadata").unlink()
     assert restore_lost(plan, rundir, {}) is not None
     assert not is_lost(first, rundir), "it begins anew, and has nothing to lose yet"
@@ -122,6 +122,8 @@ def test_a_fragment_has_begun_its_life_when_its_query_starts(
 ) -> None:
     (fragment, _), files = plan.fragments, CheckpointFiles(rundir.home)
     part = participation(plan, rundir, fragment, transactional=transactional)
-    assert files.life(fragment.id) == 0
+    assert files.lives.newest(fragment.id) == 0
     part.start()
-    assert files.life(fragment.id) == (1 if transactional else 0), "what it gives others can be lost from now"
+    assert files.lives.newest(fragment.id) == (1 if transactional else 0), (
+        "what it gives others can be lost from now"
+    )

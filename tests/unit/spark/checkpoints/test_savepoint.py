@@ -136,7 +136,7 @@ def test_what_goes_on_from_a_savepoint_has_all_that_it_needs(ran: Ran, tmp_path:
     transaction = files.transaction()
     assert transaction is not None
     assert (transaction.phase, transaction.record) == (Phase.COMMITTED, ran.record)
-    assert files.life("counted") == transaction.life
+    assert files.lives.newest("counted") == transaction.life
     channel = ChannelStore(new.channel(ran.channel), fragment="counted")
     assert (channel.start(), channel.length(), channel.last_batch()) == (3, 4, 2)
     assert channel.read_entry(3) == Entry(3, "counted", 0, 2, (), 2_000)
