@@ -87,6 +87,11 @@ class Changed:
         wait_for(lambda: len(self._shown("each")) >= len(self.each), "what it was given", 600)
         self.require_exact()
 
+    def is_all_saved(self) -> bool:
+        """Write a savepoint, which shows what has been processed; returns whether that is everything."""
+        self.cluster.command("savepoint", "changed", expect=0)
+        return all(len(self._shown(sink)) >= len(self.each) for sink in ("numbered", "each"))
+
     def _shown(self, sink: str) -> list[dict[str, int]]:
         return rows_in(self.bucket / sink) if (self.bucket / sink).is_dir() else []
 
@@ -160,6 +165,6 @@ def test_changes_are_continued_on_another_worker_though_no_checkpoint_has_follow
         before, changed.bucket = len(changed.each), bucket / "more"
         changed.give(1)
         del changed.each[:before], changed.numbered[:before]
-        cluster.command("savepoint", "changed", expect=0)
+        wait_for(changed.is_all_saved, "a savepoint with what it was given", 600)
         changed.wait_shown()
         cluster.command("kill", "changed", expect=0)

@@ -35,6 +35,18 @@ def test_an_empty_path_stays_empty() -> None:
     assert done.stdout.splitlines()[1] == ""
 
 
+def test_workers_have_a_daemon_that_ends_them_quietly() -> None:
+    done = subprocess.run(
+        [worker_python(), "-m", "pyspark.daemon", "pyspark.worker"],
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHON_UNIX_DOMAIN_ENABLED": "true"},
+    )
+    assert "worker_daemon.py" in done.stderr, "without a place for its socket it does not start"
+
+
 def test_there_is_one_launcher_per_process() -> None:
     assert worker_python() == worker_python()
 

@@ -7,9 +7,9 @@ long.
 
 The design: on this machine, workers run the same Python as the driver, which has the same PySpark installed,
 with its bytecode. So Spark gets a script of a few lines that removes the zip from the path and has
-`fork_server` run the module, or becomes that Python. The script also makes workers ignore Ctrl-C: a terminal
-sends it to every process of the group, and it would kill a process that plans a source, with a traceback,
-while the driver drains the batch.
+`fork_server` run the module, or becomes that Python; `worker_daemon` runs in the place of PySpark's. The
+script also makes workers ignore Ctrl-C: a terminal sends it to every process of the group, and it would kill
+a process that plans a source, with a traceback, while the driver drains the batch.
 
 Java and Python talk through Unix sockets in a folder which only this user may enter. Through TCP, Spark's
 default, a task that exchanges small messages with Python waits 40 ms for a delayed acknowledgement.
@@ -57,10 +57,15 @@ fi
 trap '' INT
 if [ "$1" = -m ]; then
     shift
+    if [ "$1" = pyspark.daemon ]; then
+        shift
+        set -- {daemon} "$@"
+    fi
     exec {python} -I -S {client} {server} {python} "$@"
 fi
 exec {python} "$@"
 """
+_DAEMON: Final = "drivetrain.spark.session.worker_daemon"
 IGNORING_CTRL_C: Final = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 _CHOSEN: Final = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 """The values that Spark sets for its Python processes by default."""
@@ -89,6 +94,7 @@ def worker_python() -> str:
             "python": sys.executable,
             "client": _HERE / "fork_client.py",
             "server": server,
+            "daemon": _DAEMON,
             "directory": DIRECTORY_VARIABLE,
         }
         script.write_text(_SCRIPT.format(**{name: shlex.quote(str(path)) for name, path in names.items()}))
@@ -96,11 +102,6 @@ def worker_python() -> str:
         _start_server(server)
         _made.append(str(script))
     return _made[0]
-
-
-def worker_settings() -> dict[str, str]:
-    """Spark's settings for its Python workers on this machine: their daemon, and how Java talks to them."""
-    return {"spark.python.daemon.module": "drivetrain.spark.session.worker_daemon", **socket_settings()}
 
 
 def socket_settings() -> dict[str, str]:

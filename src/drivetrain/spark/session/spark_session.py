@@ -31,7 +31,7 @@ from drivetrain.spark.session.java_classes import java_class, remember_classes
 from drivetrain.spark.session.java_start import choose_forks, direct_command, gateway, is_direct
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
 from drivetrain.spark.session.lost_java import filter_lost_java
-from drivetrain.spark.session.python_launcher import worker_settings
+from drivetrain.spark.session.python_launcher import socket_settings
 from drivetrain.spark.session.spark_errors import translated
 from drivetrain.spark.session.spark_settings import settings
 
@@ -185,7 +185,7 @@ def _choose_python(config: Config) -> Mapping[str, str]:
     """
     if config[keys.MASTER].startswith("local"):
         choose_forks()
-        return worker_settings()
+        return socket_settings()
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf: Mapping[str, str] = config[keys.CONF]
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")

@@ -7,7 +7,7 @@ traceback of it, on the user's terminal, above the error of the task.
 The design: nobody is there to be notified, so such a worker just ends. What fails in a user's function has
 been sent to Java before, or could not be sent for the same reason.
 
-Run as a program by Spark (`spark.python.daemon.module`), for local masters.
+Run as a program by the script of `python_launcher`, in the place of `pyspark.daemon`, for local masters.
 """
 
 from __future__ import annotations
