@@ -88,6 +88,15 @@ def fill(scale: Scale) -> None:
             _fill(running.bootstrap, topic(count), min(count, once))
 
 
+def read_files(scale: Scale) -> None:
+    """Read the files of the topics that a run reads: or the first contender alone waits for the disk."""
+    for count in {warm(scale), messages(scale)}:
+        for path in (data.root() / "kafka-broker" / "data").glob(f"{topic(count)}-*/*.log"):
+            with path.open("rb") as file:
+                while file.read(2**20):
+                    pass
+
+
 def _fill(bootstrap: str, name: str, count: int) -> None:
     from confluent_kafka import Producer
 
