@@ -133,8 +133,9 @@ def test_a_store_that_fails_again_and_again_costs_no_result(
             random.choices(kinds, (6, 6, 3, 0.3))[0] if random.random() < 0.15 else Fault.NONE
         )
         here = config(s3, name, tmp_path / "here", proxy.endpoint)
-        with start(counted(name, 100), here) as running:
-            wait_for(lambda: len(list((bucket / "each").glob("part-*"))) > 1)
+        with start(counted(name, 30), here) as running:
+            wait_for(lambda: len(list((bucket / "each").glob("part-*"))) > 1 or not running.is_running)
+            assert running.is_running, running.wait()
             proxy.plan = lambda method, path: (
                 Fault.REFUSED if method == "PUT" and "/states/" in path else Fault.NONE
             )
