@@ -76,11 +76,13 @@ def rows(count: int) -> Path:
 
 def fill(scale: Scale) -> None:
     """Put the rows into the topics that are read, as often as they are needed, unless they are there."""
+    from topic_reading import ends
+
     running = start()
     once = messages(Scale(scale.quick))
     for count in (warm(scale), once, *(once * n for n in (scale.times, scale.times * GROWN) if n > 1)):
         if topic(count) in running.admin.list_topics(timeout=10).topics:
-            if _ends(running.bootstrap, topic(count)) == count:
+            if sum(ends(running, topic(count))) == count:
                 continue
             running.delete(topic(count))  # whoever filled it was interrupted
         running.create(topic(count), PARTITIONS)
@@ -111,30 +113,6 @@ def _fill(bootstrap: str, name: str, count: int) -> None:
                     producer.poll(0.1)
         producer.poll(0)
     producer.flush()
-
-
-def _ends(bootstrap: str, name: str) -> int:
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counting"})
-    places = [TopicPartition(name, partition) for partition in range(PARTITIONS)]
-    found = sum(_end(consumer, place) for place in places)
-    consumer.close()
-    return found
-
-
-def _end(consumer: Any, place: Any) -> int:
-    """The end of a partition; asks again while a broker that has just started does not lead it yet."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    until = time.monotonic() + 60
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, timeout=30)[1])
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
-                raise
-            time.sleep(0.5)
 
 
 def out(work: Path, partitions: int = PARTITIONS) -> str:

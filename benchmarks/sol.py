@@ -2,10 +2,10 @@
 
 The benchmark of Apache Gearpump's paper (0.14 million messages a second and core there), with messages like
 its own: an id and 100 constant bytes. They are made natively, so that the way between source and sink is what
-is measured, and the sink must get them whole: every contender is asked how many records went through Spark's
-shuffle, and the figures count only if each message did. With `--quick` the shuffle is not compressed, and the
-bytes are counted too: at least 100 a message. Otherwise it is compressed as Spark does by default, for all of
-Spark. Flink does not compress what stays on one machine.
+is measured, and the sink must get them whole: Spark is asked how many records went through its shuffle, and
+the figures count only if each message did. With `--quick` the shuffle is not compressed, and the bytes are
+counted too: at least 100 a message. Otherwise it is compressed as Spark does by default. Of Flink the plan is
+checked; it does not compress what stays on one machine.
 
 - `drivetrain` hands messages to the sink natively;
 - `drivetrain, Task` has a counting Task in Python, a batch at a time, that looks at every payload;
@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 
 from benchmarks import peer_process, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, WrongResultError, main
-from benchmarks.peer_process import cores
 from drivetrain import Application, Processor, Task, partitioners, sinks, sources
 
 if TYPE_CHECKING:
@@ -72,7 +71,10 @@ def generated(count: int) -> Any:
 def application(count: int) -> Application:
     """Messages straight to a sink that counts them."""
     app = Application("sol")
-    source, sink = Processor(generated(count), name="source"), Processor(sinks.none(), cores(), "sink")
+    source, sink = (
+        Processor(generated(count), name="source"),
+        Processor(sinks.none(), peer_process.cores(), "sink"),
+    )
     app.connect(source, sink, partitioners.hash("id"))
     return app
 
@@ -80,7 +82,7 @@ def application(count: int) -> Application:
 def task_application(count: int, told: list[int]) -> Application:
     """Messages to a Task that counts them; `told` gets the numbers of messages and of bytes."""
     app = Application("sol_task")
-    source, task = Processor(generated(count), name="source"), Processor(Count, cores(), "count")
+    source, task = Processor(generated(count), name="source"), Processor(Count, peer_process.cores(), "count")
     app.connect(source, task, partitioners.hash("id"))
 
     def add(batch: pa.Table, _batch_id: int) -> None:
@@ -136,10 +138,10 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
 
         done: list[bool] = []
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", batch_messages)
-        ids = source.option("numPartitions", cores()).load().withColumnRenamed("value", "id")
+        ids = source.option("numPartitions", peer_process.cores()).load().withColumnRenamed("value", "id")
         query = (
             ids.select("id", F.expr(PAYLOAD).alias("payload"))
-            .repartition(cores(), "id")
+            .repartition(peer_process.cores(), "id")
             .writeStream.option("checkpointLocation", str(checkpoint))
             .foreachBatch(add)
             .start()
@@ -211,7 +213,7 @@ def figures(timed: Timed, scale: Scale, start_s: float) -> dict[str, float]:
 
 
 def per_s_and_core(seconds: float, scale: Scale) -> float:
-    return messages(scale) / seconds / cores()
+    return messages(scale) / seconds / peer_process.cores()
 
 
 JOB = Job(

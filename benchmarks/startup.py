@@ -8,7 +8,6 @@ first complete file in the output directory; memory is the largest sum of the re
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from benchmarks import data, peers
+from benchmarks import data, peer_process, peers
 from benchmarks.measure import OURS, Contender, Job, MemoryWatch, Scale, main
 from benchmarks.results import expect_equal, read_output
 
@@ -57,8 +56,7 @@ def run_drivetrain(_scale: Scale, work: Path) -> dict[str, float]:
 
 
 def run_pyspark(name: str, _scale: Scale, work: Path) -> dict[str, float]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    settings = [f"spark.sql.shuffle.partitions={cores}"] if name == peers.TUNED else []
+    settings = [f"spark.sql.shuffle.partitions={peer_process.cores()}"] if name == peers.TUNED else []
     out = work / "out"
     script = str(Path(__file__).with_name("startup_script.py"))
     given = [str(data.text(MEGABYTES) / "lines"), str(out), str(work / "checkpoint")]

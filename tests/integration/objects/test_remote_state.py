@@ -58,7 +58,7 @@ def require_exact(bucket: Path) -> None:
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 300
+    until_s = time.monotonic() + 60
     while not what():
         assert time.monotonic() < until_s
         time.sleep(0.05)
