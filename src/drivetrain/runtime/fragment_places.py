@@ -17,6 +17,7 @@ Invariants:
 
 1. No number of a batch is used twice by fragments of one name.
 2. A fragment that starts has not begun: the state of an earlier one of its name is not missed as lost.
+3. It does not continue with a snapshot of an earlier one either.
 
 Called by `run_directory`, through which other modules use it.
 """
@@ -30,9 +31,11 @@ from typing import Final
 
 from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.former_snapshots import note_former
 from drivetrain.runtime.fragment_lives import FragmentLives
 
-_FIRST: Final = "first-batch"
+FIRST_BATCH: Final = "first-batch"
+"""The file in a fragment's directory with the number of its first batch."""
 _LAST: Final = "last-number"
 
 
@@ -79,6 +82,7 @@ class FragmentPlaces:
         """Delete a fragment's channels and its state, and what its sources have kept."""
         self.note_left(fragment)
         FragmentLives(self._home).forget(fragment)
+        note_former(self._home / "checkpoints" / "snapshots", fragment)
         for channel in channels:
             _remove(self._home / "channels" / channel)
         for source in sources:
@@ -93,7 +97,9 @@ class FragmentPlaces:
         return self.first_batch(fragment) + max(planned, default=-1) + 1
 
     def _first(self, fragment: str) -> DurableFile:
-        return _file(self._home / "fragments" / fragment / _FIRST, "the number of a fragment's first batch")
+        return _file(
+            self._home / "fragments" / fragment / FIRST_BATCH, "the number of a fragment's first batch"
+        )
 
     def _last(self) -> DurableFile:
         return _file(self._shared / _LAST, "the largest number of a batch")

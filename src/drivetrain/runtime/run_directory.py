@@ -9,7 +9,8 @@
         clearing             only while everything else is being deleted: the next run completes that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`
-        lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
+        checkpoints/         see `checkpoints.transaction_file`
+        lives/<n>/           what a life that began with a replay has of these: see `core.replay`
         stores/<id>/         messages of one-pass sources: a channel for all lives
         sources/, sinks/<id>/  what sources record about their messages, and sinks' own notes, for all lives
         savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
@@ -66,7 +67,7 @@ from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
 from drivetrain.runtime.state.dropped_state import settle_checkpoints
 
 _WAIT_S = 0.05
-_OF_A_LIFE = ("fragments", "channels", "tables", "clock")
+_OF_A_LIFE = ("fragments", "channels", "checkpoints", "tables", "clock")
 
 
 class RunDirectory:

@@ -99,8 +99,8 @@ def test_a_handover_goes_on_exactly_after_kills_and_replays(drive: Harness) -> N
     changed = program(drive.directory, 2, more=True, less=True)
     with run_killed_at(program(drive.directory, 1), drive.directory, CrashPoint.AFTER_VERSION) as first:
         wait_until(lambda: len(marks(drive.directory)) == len(feed.sent), lambda: first.poll() is None)
-        changed = timed(drive.directory, 2, more=True, less=True)
-        ask_to_change(rundir, changed, ChangeOptions(at=at_ms))
+        wanted = timed(drive.directory, 2, more=True, less=True)
+        ask_to_change(rundir, wanted, ChangeOptions(at=at_ms))
         feed.put(12)  # on both sides of the time: Spark plans a batch that Python has not begun
     version = rundir.versions.in_force()
     assert version is not None

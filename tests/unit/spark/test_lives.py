@@ -18,7 +18,13 @@ from drivetrain.errors import UserError
 from drivetrain.runtime.run_directory import RunDirectory
 
 SHARED = ("stores/in/log/0", "sinks/out/output-token", "dead-letters/a/log/0")
-OWN = ("fragments/a/checkpoint/offsets/7", "fragments/b/checkpoint/offsets/3", "channels/c/log/0", "clock")
+OWN = (
+    "fragments/a/checkpoint/offsets/7",
+    "fragments/b/checkpoint/offsets/3",
+    "channels/c/log/0",
+    "checkpoints/snapshots/a/1/clock",
+    "clock",
+)
 
 
 def counting(key: str = "key") -> Plan:

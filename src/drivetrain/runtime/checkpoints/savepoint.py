@@ -123,7 +123,10 @@ def newest_record(rundir: RunDirectory) -> CheckpointRecord:
             expected="one that has published what it decided to publish",
             remedy="run it once more, which publishes the rest; then take the savepoint",
         )
-    record = transaction.record
+    record, version = transaction.record, rundir.versions.last_readable()
+    new = [] if version is None else [id for id in version.fragments if id not in record.fragments]
+    if new:
+        raise _only_running(rundir, f"{', '.join(new)} started after its newest checkpoint")
     if not files.are_periodic:
         behind = [id for id, s in record.fragments.items() if _committed(rundir, id) > s.batch_id]
         if behind:

@@ -18,7 +18,8 @@ Invariants:
 1. A snapshot that exists is complete.
 2. Nothing in a snapshot is changed, and no file of it is Spark's own.
 3. The last remaining snapshot stays until there is a newer one.
-4. All snapshots of a fragment are of one history: going back to one deletes the later ones.
+4. All snapshots of a fragment are of one history: going back to one deletes the later ones, and those of a
+   former fragment of its name are not its own.
 
 Called by `participation`, `restoring` and savepoints.
 """
@@ -38,6 +39,8 @@ from drivetrain.durable import new_file, publish_directory, writing
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.hadoop_checksum import ChecksumVerifier, checksums_of
+from drivetrain.runtime.former_snapshots import NO_ROUND, newest_former, saved_rounds
+from drivetrain.runtime.fragment_places import FIRST_BATCH
 from drivetrain.runtime.state.divided_state import DIRECTORY as DIVIDED
 from drivetrain.runtime.state.dropped_state import DIRECTORY as DROPPED
 from drivetrain.runtime.state.state_partitions import state_partitions
@@ -77,11 +80,10 @@ class Snapshots:
         return self.directory / fragment / str(round)
 
     def rounds(self, fragment: str) -> list[int]:
-        """The rounds that have a snapshot, ascending."""
-        parent = self.directory / fragment
-        if not parent.is_dir():
-            return []
-        return sorted(int(path.name) for path in parent.iterdir() if path.name.isdigit())
+        """The rounds that have a snapshot, ascending; without those of a former fragment of that name."""
+        saved = saved_rounds(self.directory, fragment)
+        former = newest_former(self.directory, fragment) if saved else NO_ROUND
+        return [round for round in saved if round > former]
 
     def take(self, fragment: str, round: int, own: Path, batch_id: int) -> int:
         """Save a fragment, whose directory is `own`, as it is after a batch (-1: before its first).
@@ -116,7 +118,8 @@ class Snapshots:
         """Restore a fragment's directory from a snapshot (None: empty it); raises InputError if there is
         none.
 
-        Later snapshots are deleted: the fragment may now process other batches with the same numbers.
+        Later snapshots are deleted: the fragment may now process other batches with the same numbers. As
+        outputs see them, its numbers begin where they did.
         What if we die here: the restore is repeated, from the same snapshot.
         """
         source = None if round is None else self.place(fragment, round)
@@ -134,7 +137,7 @@ class Snapshots:
         with writing(f"the state of fragment {fragment}", own):
             own.mkdir(parents=True, exist_ok=True)
             for child in own.iterdir():
-                if child.name == "lock":
+                if child.name in ("lock", FIRST_BATCH):
                     continue
                 if child.is_dir():
                     shutil.rmtree(child)

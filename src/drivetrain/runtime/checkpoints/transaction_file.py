@@ -24,6 +24,7 @@ from drivetrain.core.checkpoint.transaction import Transaction
 from drivetrain.core.state.key_value_state import KeyValueState, SavedState
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.former_snapshots import newest_former
 from drivetrain.runtime.fragment_lives import FragmentLives
 
 _TRANSACTION: Final = "transaction"
@@ -52,8 +53,20 @@ class CheckpointFiles:
         return self.directory / "snapshots"
 
     def transaction(self) -> Transaction | None:
-        """The last persisted transaction; None before the first checkpoint. Raises InputError if damaged."""
-        return self._state().get(_TRANSACTION)
+        """The last persisted transaction; None before the first checkpoint. Raises InputError if damaged.
+
+        Without the snapshots of fragments that have left since, though others of their names may be there.
+        """
+        found = self._state().get(_TRANSACTION)
+        if found is None or found.record is None:
+            return found
+        record = found.record
+        own = {
+            id: snapshot
+            for id, snapshot in record.fragments.items()
+            if record.round > newest_former(self.snapshots, id)
+        }
+        return msgspec.structs.replace(found, record=msgspec.structs.replace(record, fragments=own))
 
     def persist(self, transaction: Transaction) -> None:
         """Persist a transaction; raises OutputError when that fails, and LostLockError."""

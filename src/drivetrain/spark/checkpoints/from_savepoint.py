@@ -7,9 +7,10 @@ batch numbers that this one would use.
 Design: `OpenedSavepoint` verifies all of the savepoint before anything is written. `bring_into` lays it out
 as if the application had run here: snapshots, from which the fragments' directories are made as in a restore
 (`restoring`), the last entry that each channel's reader has taken, the stores of sources, the notes of sinks,
-and a committed transaction. Only the notes of which versions of the graph its batches ran with are left out:
-versions have other numbers here. It belongs to a new life (`core.replay.replay`), so outputs never mistake a
-batch for one that the saved application has published since.
+and a committed transaction. It belongs to a new life (`core.replay.replay`), so outputs never mistake a batch
+for one that the saved application has published since. For this reason the notes of which numbers outputs
+know a fragment's batches by are left out, and those of which versions of the graph they ran with: versions,
+too, have other numbers here.
 
 What if we die here: the directory stays marked as being cleared until the life has begun; the next start
 clears it.
@@ -51,6 +52,7 @@ from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.stored_savepoint import fetched_into, local_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
+from drivetrain.runtime.fragment_places import FIRST_BATCH
 from drivetrain.runtime.objects.settings import StoreSettings
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import noted_entries
@@ -195,7 +197,7 @@ class OpenedSavepoint:
         saved, files = self.manifest, CheckpointFiles(rundir.home)
         snapshots = Snapshots(files.snapshots)
         for name, file in saved.files.items():
-            if self._copied_by is None and _is_of_versions(name):
+            if self._copied_by is None and _is_numbered(name):
                 continue  # the new life has numbers of its own, and has begun no batch
             if copied(self.place / name, self._target(name, rundir, snapshots)) != file:
                 raise SavepointError(
@@ -242,10 +244,11 @@ class OpenedSavepoint:
         return (rundir.home if top == TABLES else rundir.path) / name
 
 
-def _is_of_versions(name: str) -> bool:
-    """Whether a file of a savepoint notes with which versions of the graph batches ran."""
+def _is_numbered(name: str) -> bool:
+    """Whether a file of a savepoint has numbers that are only valid in the life that was saved: of versions
+    of the graph, or of batches as outputs see them."""
     top, _, rest = name.partition("/")
-    return top == FRAGMENTS and rest.partition("/")[2] == batch_versions.FILE
+    return top == FRAGMENTS and rest.partition("/")[2] in (batch_versions.FILE, FIRST_BATCH)
 
 
 def _difference(shape: Mapping[str, list[str]], other: Mapping[str, list[str]], where: str) -> str:

@@ -173,10 +173,12 @@ class States:
         snapshots = Snapshots(self._files.snapshots)
         with snapshots.held():
             known = self._files.transaction()
-            record = None if known is None else known.record
-            place = None if record is None else snapshots.place(self._fragment.name, record.round)
-            is_there = place is not None and place.is_dir()
-            yield States(place, self.processor, self._spark) if place is not None and is_there else None
+            record, name = None if known is None else known.record, self._fragment.name
+            if record is None or name not in record.fragments:
+                yield None
+                return
+            place = snapshots.place(name, record.round)
+            yield States(place, self.processor, self._spark) if place.is_dir() else None
 
     def _newest(self, at_ms: int | None, *keys: Any) -> list[StateEntry]:
         """The states from the newest committed batch."""

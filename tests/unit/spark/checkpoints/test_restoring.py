@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, sinks, sources
-from drivetrain.core.checkpoint.transaction import Transaction
+from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Snapshot, Transaction
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.query_figures import BlockedTime, QueryFigures
@@ -79,6 +80,30 @@ def test_a_checkpoint_without_what_its_last_batch_took_is_lost(plan: Plan, rundi
     assert not is_lost(fragment, rundir)
     (rundir.fragment(fragment.id) / "checkpoint" / "offsets" / "0").unlink()
     assert is_lost(fragment, rundir)
+
+
+def test_a_fragment_is_not_taken_back_to_the_checkpoint_of_a_former_one_of_its_name(
+    plan: Plan, rundir: RunDirectory
+) -> None:
+    first, second = (fragment.id for fragment in plan.fragments)
+    files = CheckpointFiles(rundir.home)
+    for fragment, batch in ((first, 0), (second, 50)):
+        ran(rundir, fragment, batch + 1)
+        files.lives.note(fragment, 1)
+        Snapshots(files.snapshots).take(fragment, 7, rundir.fragment(fragment), batch)
+    record = CheckpointRecord(3, 7, {first: Snapshot(0), second: Snapshot(50)})
+    files.persist(Transaction(3, Phase.COMMITTED, 7, record=record))
+    assert files.transaction() == Transaction(3, Phase.COMMITTED, 7, record=record)
+
+    rundir.places.prepare(second, [], [])
+    checkpoint = ran(rundir, second, 3)
+    files.lives.note(second, 1)
+    assert not is_lost(plan.fragments[1], rundir), "the former one has run 50 batches"
+    assert restore_lost(plan, rundir, {}) is None
+    (checkpoint / "metadata").unlink()
+    assert restore_lost(plan, rundir, {}) is not None
+    assert not (rundir.fragment(second) / "checkpoint").exists(), "it begins anew"
+    assert (rundir.fragment(first) / "checkpoint" / "commits" / "0").exists()
 
 
 def participation(

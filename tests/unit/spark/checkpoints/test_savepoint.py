@@ -149,6 +149,24 @@ def test_what_goes_on_from_a_savepoint_has_all_that_it_needs(ran: Ran, tmp_path:
     assert "counted in 3" in saved.notice(2)
 
 
+def test_a_fragment_that_had_started_late_has_numbers_of_the_new_life(ran: Ran, tmp_path: Path) -> None:
+    """Or outputs would mistake its batches for those that the saved application has published since."""
+    ran.rundir.places.prepare("again", [], [])
+    first = ran.rundir.places.first_batch("again")
+    shutil.copy(
+        ran.rundir.fragment("again") / "first-batch",
+        Snapshots(CheckpointFiles(ran.rundir.home).snapshots).place("again", 9),
+    )
+    place = ran.save(tmp_path / "saved")
+    for copied_by in (None, "a machine"):
+        saved = OpenedSavepoint(place, copied_by=copied_by)
+        new = RunDirectory(str(tmp_path / f"for {copied_by}"), "app", {})
+        new.acquire()
+        new.take_over(saved.life)
+        saved.bring_into(ran.plan, new)
+        assert new.places.first_batch("again") == (first if copied_by else saved.life.first_batch)
+
+
 def test_a_copied_checkpoint_keeps_the_versions_of_its_batches(ran: Ran, tmp_path: Path) -> None:
     saved = OpenedSavepoint(ran.save(tmp_path / "saved"), copied_by="a machine")
     new = RunDirectory(str(tmp_path / "elsewhere"), "app", {"input": "x"})
@@ -265,6 +283,10 @@ def test_of_an_application_that_stands_still_the_newest_checkpoint_is_taken(ran:
     assert newest_record(ran.rundir) == ran.record
     ran.persist(Phase.COMMITTING)
     with pytest.raises(UserError, match="while it published"):
+        newest_record(ran.rundir)
+    ran.persist(Phase.COMMITTED)
+    ran.rundir.places.prepare("again", [], [])  # after it has left
+    with pytest.raises(UserError, match="again started after its newest checkpoint"):
         newest_record(ran.rundir)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from drivetrain.errors import InputError, OutputError
 from drivetrain.runtime.checkpoints.snapshots import Snapshots, StateFileDamagedError
+from drivetrain.runtime.former_snapshots import newest_former, note_former
 
 
 def write(path: Path, text: str = "") -> None:
@@ -187,6 +188,35 @@ def test_going_back_deletes_later_snapshots_whose_files_have_other_contents_unde
     snapshots.restore("f", None, own)
     assert snapshots.rounds("f") == []
     assert files(own) == {"lock"}
+
+
+def test_a_fragment_shares_no_file_with_the_snapshots_of_a_former_one_of_its_name(
+    own: Path, tmp_path: Path
+) -> None:
+    snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.take("f", 1, own, 3)
+    snapshots.take("g", 1, own, 3)
+    for _ in range(2):  # if the first one dies before it has deleted the fragment
+        note_former(snapshots.directory, "f")
+    assert (snapshots.rounds("f"), snapshots.rounds("g")) == ([], [1])
+    again = own / "checkpoint" / "state" / "0" / "1" / "4.changelog"
+    write(again, "another-4.c")  # as long as the first one
+    write_checksum(again)
+    snapshots.take("f", 2, own, 3)
+    assert (snapshots.place("f", 2) / again.relative_to(own)).read_text() == "another-4.c"
+    assert snapshots.rounds("f") == [2]
+    snapshots.forget("f", 2)
+    assert not snapshots.place("f", 1).exists()
+    assert newest_former(snapshots.directory, "f") == 1
+    note_former(snapshots.directory, "f")
+    assert newest_former(snapshots.directory, "f") == 2
+
+
+def test_going_back_keeps_the_numbers_by_which_outputs_know_its_batches(own: Path, tmp_path: Path) -> None:
+    write(own / "first-batch", "31")
+    snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.restore("f", None, own)
+    assert files(own) == {"first-batch", "lock"}
 
 
 @pytest.mark.parametrize("content", ["", "4.ch", "4.changelox", "4.changelog and more"])
