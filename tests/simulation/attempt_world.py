@@ -80,6 +80,7 @@ class AttemptWorld(World):
         *,
         is_growing: bool = False,
         has_history: bool = False,
+        is_long: bool = False,
     ) -> None:
         is_growing = is_growing or has_history
         super().__init__(simulation, failures=0, refusals=simulation.random.choice((0, 0, 2)))
@@ -88,7 +89,7 @@ class AttemptWorld(World):
         self.place = place
         self.target = Target(place / "target")
         self.target.directory.mkdir()
-        self.drawn = DrawnApplication(random, is_growing=is_growing, has_history=has_history)
+        self.drawn = DrawnApplication(random, is_growing=is_growing, has_history=has_history, is_long=is_long)
         self.kills_left = random.choice((0, 2, 6, 20))
         self.harms_left = random.choice((0, 0, 1, 3))
         self.risk = random.choice((0.0005, 0.002, 0.01))
@@ -440,11 +441,12 @@ def attempt_world(
     *,
     is_growing: bool = False,
     has_history: bool = False,
+    is_long: bool = False,
 ) -> Iterator[AttemptWorld]:
-    """A world whose processes have its clock, its disk and its engine."""
+    """A world whose processes have its clock, its disk and its engine; `is_long`: it has many messages."""
 
     def make(place: Path) -> AttemptWorld:
-        flags = {"is_growing": is_growing, "has_history": has_history}
+        flags = {"is_growing": is_growing, "has_history": has_history, "is_long": is_long}
         return AttemptWorld(simulation, place, deaths, settings, **flags)
 
     with made_world(make) as (world, _):

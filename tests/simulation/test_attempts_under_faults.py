@@ -273,7 +273,7 @@ async def test_a_process_that_dies_while_a_fragment_starts_or_leaves_is_followed
 async def test_a_fragment_is_scaled_though_its_process_dies_in_the_middle(
     simulation: Simulation, points: list[CrashPoint]
 ) -> None:
-    with attempt_world(simulation, points) as world:
+    with attempt_world(simulation, points, is_long=True) as world:
         world.scaler.left = 40
         await begin(world)
         await end(world)
