@@ -81,7 +81,7 @@ JOB = Job(
         Contender(COPIED, partial(run_stored, is_remote=False)),
         Contender(REMOTE, partial(run_stored, is_remote=True)),
     ),
-    prepare=directory,
+    prepare=lambda scale: data.read_files(directory(scale)),
     units=messages,
     check=lambda scale, work: hop.check_output(directory(scale), work),
     goals={WITHOUT: 0.9},

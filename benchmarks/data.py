@@ -60,6 +60,16 @@ def events(count: int, kind: EventFiles = "json") -> Path:
     return made(f"events-{count}-{kind}", lambda directory: _convert_events(directory, events(count), kind))
 
 
+def read_files(*places: Path) -> None:
+    """Read files, or all files below directories, once: or the first contender alone waits for the disk."""
+    for place in places:
+        for path in [place] if place.is_file() else place.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    while file.read(2**20):
+                        pass
+
+
 def size_bytes(directory: Path) -> int:
     """How large the input files of a data set are."""
     return sum(file.stat().st_size for file in (directory / "lines").iterdir())

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import kafka, peer_process
+from benchmarks import data, kafka, peer_process
 from benchmarks.measure import Timed, WrongResultError
 
 _PID = "BENCH_BROKER"
@@ -23,7 +23,11 @@ _failed: list[str] = []
 
 
 def fill(*directories: Path) -> None:
-    """Start the broker and put the lines of these data sets into topics, unless they are there."""
+    """Start the broker and put the lines of these data sets into topics, unless they are there.
+
+    Their files are read once.
+    """
+    data.read_files(*directories)
     try:
         running = kafka.start()
         os.environ[_PID] = str(running.pid)

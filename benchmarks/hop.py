@@ -244,7 +244,7 @@ JOB = Job(
         Contender(TWO_QUERIES, run_two_queries),
         Contender(peers.TUNED, run_pyspark),
     ),
-    prepare=directory,
+    prepare=lambda scale: data.read_files(directory(scale)),
     units=messages,
     check=check,
     goals={TWO_QUERIES: 1.0},

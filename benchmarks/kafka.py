@@ -91,12 +91,9 @@ def fill(scale: Scale) -> None:
 
 
 def read_files(scale: Scale) -> None:
-    """Read the files of the topics that a run reads: or the first contender alone waits for the disk."""
+    """Read the files of the topics that a run reads, as `data.read_files`."""
     for count in {warm(scale), messages(scale)}:
-        for path in (data.root() / "kafka-broker" / "data").glob(f"{topic(count)}-*/*.log"):
-            with path.open("rb") as file:
-                while file.read(2**20):
-                    pass
+        data.read_files(*(data.root() / "kafka-broker" / "data").glob(f"{topic(count)}-*/*.log"))
 
 
 def _fill(bootstrap: str, name: str, count: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks import kafka, peers
+from benchmarks import data, kafka, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 ONCE = "drivetrain, exactly once"
@@ -101,8 +101,7 @@ def check(scale: Scale, work: Path) -> None:
 
 def prepare(scale: Scale) -> None:
     kafka.start()
-    for count in (kafka.warm(scale), kafka.messages(scale)):
-        kafka.rows(count)
+    data.read_files(*(kafka.rows(count) for count in (kafka.warm(scale), kafka.messages(scale))))
 
 
 JOB = Job(

@@ -226,8 +226,7 @@ def check(query: str, directory: Path, work: Path) -> None:
 
 
 def prepare(scale: Scale) -> None:
-    events(WARM_EVENTS)
-    measured(scale)
+    data.read_files(events(WARM_EVENTS), measured(scale))
 
 
 def job(query: str) -> Job:

@@ -160,7 +160,7 @@ def check(scale: Scale, work: Path) -> None:
 
 def prepare(scale: Scale) -> None:
     for size in (WARM_MB, megabytes(scale), max(1, megabytes(scale) // 20)):
-        data.text(size)
+        data.read_files(data.text(size))
 
 
 JOB = Job(

@@ -86,8 +86,7 @@ def job(name: str, title: str, kind: data.EventFiles, *others: Contender) -> Job
     """The job over files of one kind; `others` take part besides Spark's contenders."""
 
     def prepare(scale: Scale) -> None:
-        data.events(WARM_EVENTS, kind)
-        directory(scale, kind)
+        data.read_files(data.events(WARM_EVENTS, kind), directory(scale, kind))
 
     return Job(
         name=name,

@@ -70,8 +70,7 @@ def check(scale: Scale, work: Path) -> None:
 
 
 def prepare(scale: Scale) -> None:
-    data.text(WARM_MB)
-    directory(scale)
+    data.read_files(data.text(WARM_MB), directory(scale))
 
 
 JOB = Job(

@@ -87,8 +87,12 @@ class StopWithState(StopAtCheckpoint):
 
 
 def has_state(fragment: Path) -> bool:
-    """On a busy machine the second fragment may not have had a batch yet."""
-    return any((fragment / "checkpoint" / "state").rglob("[!.]*.changelog"))
+    """On a busy machine the second fragment may not have had a batch yet, or not before the checkpoint."""
+    known = CheckpointFiles(fragment.parents[1]).transaction()
+    assert known is not None
+    assert known.record is not None
+    is_saved = known.record.fragments[fragment.name].batch_id >= 0
+    return is_saved and any((fragment / "checkpoint" / "state").rglob("[!.]*.changelog"))
 
 
 def newest_state(fragment: Path) -> Path:
