@@ -1,9 +1,11 @@
 """Which life each fragment has begun: without it, a fragment that has lost its state looks like a new one.
 
     <home of the life>/checkpoints/lives/<fragment>     the newest life that a fragment has begun
+    <home of the life>/checkpoints/ran/<fragment>       exists once it has run a batch
 
-Design: one durable file for each fragment. It is noted before the fragment's first batch, and forgotten when
-the fragment leaves the application, before its state is deleted.
+Design: two durable files for each fragment. With periodic checkpoints its life is noted before its first
+batch, because it can be taken back to the beginning. Without them it cannot, so what counts is whether it has
+run a batch. Both are forgotten when the fragment leaves the application, before its state is deleted.
 
 Called by `fragment_places` and `checkpoints.transaction_file`, through which other modules use it.
 """
@@ -22,6 +24,8 @@ class FragmentLives:
 
     def __init__(self, home: Path) -> None:
         self._directory: Final = home / "checkpoints" / "lives"
+        self._ran: Final = home / "checkpoints" / "ran"
+        self._noted: Final[set[str]] = set()
 
     def newest(self, fragment: str) -> int:
         """The newest life that a fragment has begun, `NO_LIFE` if none. Raises InputError if damaged."""
@@ -38,6 +42,32 @@ class FragmentLives:
         """Record that a fragment has begun none: another one of its name may come. Raises OutputError."""
         if self._directory.is_dir():
             self._file(fragment).remove()
+        self.forget_batches(fragment)
+
+    def has_run(self, fragment: str) -> bool:
+        """Whether a fragment has run a batch, of which it must have a state."""
+        return (self._ran / fragment).exists()
+
+    def note_batch(self, fragment: str) -> None:
+        """Record that a fragment has run a batch. Raises OutputError."""
+        if fragment not in self._noted and not self.has_run(fragment):
+            self._ran.mkdir(parents=True, exist_ok=True)
+            self._mark(fragment).write(b"yes")
+        self._noted.add(fragment)
+
+    def forget_batches(self, fragment: str) -> None:
+        """Record that a fragment has run none: its state has been deleted. Raises OutputError."""
+        self._noted.discard(fragment)
+        if self._ran.is_dir():
+            self._mark(fragment).remove()
+
+    def _mark(self, fragment: str) -> DurableFile:
+        return DurableFile(
+            self._ran / fragment,
+            f"whether fragment {fragment} has run",
+            if_damaged="start the application over with --fresh",
+            if_full="make room, or make the state directory writable",
+        )
 
     def _file(self, fragment: str) -> DurableFile:
         return DurableFile(

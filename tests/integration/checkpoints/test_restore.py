@@ -14,6 +14,7 @@ from harness import Harness, at, ms
 
 from drivetrain import Application, agg, sources, windows
 from drivetrain.core.job.run_progress import NoticeGiven, ProgressEvent, RunOutcome
+from drivetrain.errors import InputError
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.checkpoints.restoring import DAMAGED
 from nightly_run import is_nightly
@@ -188,4 +189,52 @@ def test_a_restore_that_is_interrupted_is_done_by_the_next_run(
     listener = StopAtCheckpoint(state, 1 << 40)
     drive.run(chained(drive), listener=listener, **keys)
     assert any("a restore was interrupted" in notice for notice in listener.notices), listener.notices
+    check_output(drive)
+
+
+class StopAfterBatches(StopAtCheckpoint):
+    """Asks to stop once a fragment has committed so many batches."""
+
+    def stop_requested(self) -> bool:
+        return any(len(batches(home)) >= self.txid for home in self.state.iterdir())
+
+
+def batches(home: Path) -> list[Path]:
+    """The batches that the first fragment has committed."""
+    return list((home / "fragments" / "short" / "checkpoint" / "commits").glob("[0-9]*"))
+
+
+@pytest.mark.nightly("test_restoring, without Spark")
+def test_it_does_not_go_back_behind_results_that_were_published_without_checkpoints(drive: Harness) -> None:
+    keys = {"checkpoint__mode": "on", "checkpoint__interval": "200 ms"}
+    state = drive.directory / "state"
+    drive.run(chained(drive), listener=StopWithState(state, 1), **keys, **SMALL)
+    [home] = state.iterdir()
+    stop = StopAfterBatches(state, len(batches(home)) + 12)
+    drive.run(chained(drive), listener=stop, checkpoint__mode="off", **SMALL)
+    checkpoint, aside = home / "fragments" / "short" / "checkpoint", drive.directory / "aside"
+    checkpoint.rename(aside)
+    for _ in range(2):
+        with pytest.raises(InputError, match="no checkpoint has everything that was published"):
+            drive.run(chained(drive), **keys)
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    aside.rename(checkpoint)
+    drive.run(chained(drive), **keys)
+    check_output(drive)
+
+
+def test_without_checkpoints_a_lost_state_is_an_error_and_no_result_is_missing(drive: Harness) -> None:
+    state = drive.directory / "state"
+    state.mkdir()
+    drive.run(chained(drive), listener=StopAfterBatches(state, 6), **SMALL)
+    [home] = state.iterdir()
+    shown = len(drive.rows("short"))
+    checkpoint, aside = home / "fragments" / "short" / "checkpoint", drive.directory / "aside"
+    checkpoint.rename(aside)
+    with pytest.raises(InputError, match="the state of fragment short is lost"):
+        drive.run(chained(drive))
+    assert len(drive.rows("short")) == shown
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    aside.rename(checkpoint)
+    drive.run(chained(drive))
     check_output(drive)

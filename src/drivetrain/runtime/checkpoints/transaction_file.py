@@ -2,7 +2,8 @@
 
     <home of the life>/checkpoints/transaction          the coordinator's state (`Transaction`)
     <home of the life>/checkpoints/lives/…              see `fragment_lives`
-    <home of the life>/checkpoints/periodic             exists while checkpoints are periodic
+    <home of the life>/checkpoints/periodic             exists while checkpoints are periodic: the last round
+                                                        before that, if sinks have published without them
     <home of the life>/checkpoints/snapshots/…          see `snapshots`
 
 Design: each is one durable file (`runtime.durable_file`), replaced in one step. The coordinator's corresponds
@@ -20,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.core.checkpoint.transaction import Transaction
+from drivetrain.core.checkpoint.transaction import CheckpointRecord, Transaction
 from drivetrain.core.state.key_value_state import KeyValueState, SavedState
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.durable_file import DurableFile
@@ -28,6 +29,8 @@ from drivetrain.runtime.former_snapshots import newest_former
 from drivetrain.runtime.fragment_lives import FragmentLives
 
 _TRANSACTION: Final = "transaction"
+_ALWAYS: Final = -1
+"""The round since which checkpoints are periodic if sinks have never published without them."""
 _FULL: Final = "make room, or make the state directory writable: the checkpoint is tried again"
 _DAMAGED: Final = (
     "put the file back from a backup, start from a savepoint, or start over with --fresh: what sinks have "
@@ -45,6 +48,7 @@ class CheckpointFiles:
         self.directory: Final = home / "checkpoints"
         self._require_own: Final = require_own
         self._transaction: Final = self._file("transaction", "the transaction of the last checkpoint")
+        self._periodic: Final = self._file("periodic", "since when checkpoints are periodic")
         self.lives: Final = FragmentLives(home)
 
     @property
@@ -93,15 +97,31 @@ class CheckpointFiles:
     @property
     def are_periodic(self) -> bool:
         """Whether the last run of the application took periodic checkpoints."""
-        return (self.directory / "periodic").exists()
+        return self._periodic.path.exists()
 
-    def note_periodic(self, periodic: bool) -> None:
-        """Record whether checkpoints are periodic: if so, nothing after the last one was published."""
-        if periodic:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            (self.directory / "periodic").touch()
+    def note_periodic(self, periodic: bool, *, has_published: bool) -> None:
+        """Record whether checkpoints are periodic: if so, nothing is published after the last one.
+
+        `has_published`: sinks may have published results of this life before. Raises OutputError.
+        """
+        if periodic is self.are_periodic:
+            return
+        if not periodic:
+            self._periodic.remove()
         else:
-            (self.directory / "periodic").unlink(missing_ok=True)
+            known = self.transaction()
+            last = 0 if known is None else known.round
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._periodic.write(str(last if has_published else _ALWAYS).encode())
+
+    def has_all_published(self, record: CheckpointRecord | None) -> bool:
+        """Whether a record (None: the beginning of the life) has everything that sinks have published.
+
+        Raises InputError if it is not known, because a file is damaged.
+        """
+        noted = self._periodic.read()
+        since = None if noted is None else int(noted)
+        return since is not None and (since == _ALWAYS or (record is not None and record.round > since))
 
     def _file(self, name: str, what: str) -> DurableFile:
         return DurableFile(self.directory / name, what, if_damaged=_DAMAGED, if_full=_FULL)

@@ -219,6 +219,7 @@ class OpenedSavepoint:
                 ChannelStore(rundir.store(id)).record_position(fragment.id, position)
             if snapshot.batch_id >= 0:  # the other fragments have nothing yet that could be lost
                 files.lives.note(fragment.id, _LIFE)
+                files.lives.note_batch(fragment.id)
         lay_out(rundir.path, self.changes, rundir.writers)
         if saved.clock_ms is not None:
             ClockFile(rundir.home / "clock").write(saved.clock_ms)

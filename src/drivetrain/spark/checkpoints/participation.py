@@ -232,8 +232,8 @@ class Participation:
         match news:
             case BatchRan():
                 self._has_news = True
-            case CheckInputs():
-                pass
+                if self._query.batch_id >= 0:
+                    self._files.lives.note_batch(self.fragment)
             case CommandReceived(input, command):
                 if command.action is Action.PREPARE and input != COORDINATOR and input not in self._ended:
                     self._early.append(news)

@@ -29,6 +29,7 @@ import msgspec
 
 from drivetrain.core.checkpoint.barriers import NO_LIFE
 from drivetrain.core.checkpoint.transaction import Snapshot, Transaction
+from drivetrain.errors import InputError
 from drivetrain.runtime.channel.loss_record import cut_channel
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
@@ -50,23 +51,54 @@ NO_STATE_YET: Final = "no-state-yet"
 def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> str | None:
     """Go back to the newest record if a fragment has lost its state; returns a notice for the user.
 
-    Raises InputError when the record or a snapshot of it cannot be read.
+    Raises InputError when the record or a snapshot of it cannot be read, or if results that the record lacks
+    were published: sinks would take the batches that follow it for those.
     """
     files = CheckpointFiles(rundir.home)
     transaction = _present(files)
     lost = [f.id for f in plan.fragments if _is_lost(f, rundir, files, transaction)]
+    behind = [f.id for f in plan.fragments if NO_LIFE < files.lives.newest(f.id) < transaction.life]
+    if (lost or behind) and not files.has_all_published(transaction.record):
+        raise _not_covered(rundir, lost or behind)
     if lost:
         transaction = msgspec.structs.replace(transaction, life=transaction.life + 1)
         files.persist(transaction)
-    behind = [f for f in plan.fragments if NO_LIFE < files.lives.newest(f.id) < transaction.life]
-    for fragment in behind:
+    restored = [f for f in plan.fragments if NO_LIFE < files.lives.newest(f.id) < transaction.life]
+    for fragment in restored:
         _restore(plan, fragment, rundir, files, transaction, sinks)
-    if not behind:
+    if not restored:
         return None
     record = transaction.record
     whence = "the beginning" if record is None else f"checkpoint {record.txid}"
     why = f"the state of {', '.join(lost)} was lost" if lost else "a restore was interrupted"
     return f"{why}: the application went back to {whence}, and continues from there"
+
+
+def require_states(plan: Plan, rundir: RunDirectory) -> None:
+    """Raise InputError if a fragment has lost its state, and no checkpoint is to be gone back to.
+
+    It would start from the beginning, and outputs would take its batches for those that they have.
+    """
+    lives = CheckpointFiles(rundir.home).lives
+    for fragment in plan.fragments:
+        checkpoint = rundir.fragment(fragment.id) / "checkpoint"
+        has_one = (checkpoint / "metadata").exists() and any((checkpoint / "offsets").glob("[0-9]*"))
+        if lives.has_run(fragment.id) and not has_one:
+            raise InputError(
+                f"the state of fragment {fragment.id} is lost",
+                where=str(checkpoint),
+                expected="Spark's checkpoint of the batches that it has run",
+                remedy="put it back from a backup, start from a savepoint, or start over with --fresh",
+            )
+
+
+def _not_covered(rundir: RunDirectory, fragments: list[str]) -> InputError:
+    return InputError(
+        f"the state of {', '.join(fragments)} was lost, and no checkpoint has everything that was published",
+        where=rundir.app_id,
+        expected="a checkpoint that was made since checkpoint.mode=on",
+        remedy="start from a savepoint, or start over with --fresh",
+    )
 
 
 def mark_damaged(rundir: RunDirectory, fragment: str) -> bool:
@@ -136,4 +168,5 @@ def _restore(
     Snapshots(files.snapshots).restore(fragment.id, round, own)
     if snapshot is None or snapshot.batch_id < 0:
         (own / NO_STATE_YET).touch()
+        files.lives.forget_batches(fragment.id)
     files.lives.note(fragment.id, transaction.life)

@@ -41,7 +41,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.planned_version import planned_version
 from drivetrain.runtime.state_place import copies_place
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, opened_savepoint
-from drivetrain.spark.checkpoints.restoring import restore_lost
+from drivetrain.spark.checkpoints.restoring import require_states, restore_lost
 from drivetrain.spark.connector.publishing import publish_prepared
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.compile_context import CompileContext
@@ -189,6 +189,7 @@ def _begun(
             rundir.make_aside(replay_from_ms)
     version = version or planned_version(plan)
     is_cleared = fresh or saved is not None
+    has_published = rundir.started and not is_cleared and replay_from_ms is None
     code = None
     if is_cleared or not rundir.versions.has_code_of(version):
         # First: compiled parts may hold options with secrets, which must not be written.
@@ -199,7 +200,8 @@ def _begun(
         )
         execution.record = rundir.begin(plan, version, code)
         delete_leftovers(rundir, execution.record)
-        CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
+        is_periodic = execution.context.transactional
+        CheckpointFiles(rundir.home).note_periodic(is_periodic, has_published=has_published)
     except BaseException:
         rundir.give_up_aside()
         if rundir.is_taken_over:
@@ -277,7 +279,10 @@ def _settled(
         publish_prepared(sinks)  # the new life does not compute the results of this one again
     if makes_checkpoints(plan, config):
         return restore_lost(plan, rundir, sinks)
-    if CheckpointFiles(rundir.home).transaction() is not None:
+    require_states(plan, rundir)
+    files = CheckpointFiles(rundir.home)
+    if files.transaction() is not None:
+        files.note_periodic(False, has_published=True)
         publish_prepared(sinks)  # prepared while checkpoints were on; now each batch is published separately
     return None
 

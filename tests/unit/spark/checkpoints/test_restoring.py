@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +13,16 @@ from drivetrain.api import Application, sinks, sources
 from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Snapshot, Transaction
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.errors import InputError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.query_figures import BlockedTime, QueryFigures
+from drivetrain.spark.checkpoints.inbox import BatchRan
 from drivetrain.spark.checkpoints.participants import CheckpointBook
 from drivetrain.spark.checkpoints.participation import Participation
-from drivetrain.spark.checkpoints.restoring import is_lost, restore_lost
+from drivetrain.spark.checkpoints.restoring import is_lost, require_states, restore_lost
 
 
 @pytest.fixture
@@ -31,7 +34,9 @@ def plan() -> Plan:
 
 @pytest.fixture
 def rundir(tmp_path: Path) -> RunDirectory:
-    return RunDirectory(str(tmp_path), "restored", {})
+    rundir = RunDirectory(str(tmp_path), "restored", {})
+    CheckpointFiles(rundir.home).note_periodic(True, has_published=False)
+    return rundir
 
 
 def ran(rundir: RunDirectory, fragment: str, batches: int) -> Path:
@@ -104,6 +109,55 @@ def test_a_fragment_is_not_taken_back_to_the_checkpoint_of_a_former_one_of_its_n
     assert restore_lost(plan, rundir, {}) is not None
     assert not (rundir.fragment(second) / "checkpoint").exists(), "it begins anew"
     assert (rundir.fragment(first) / "checkpoint" / "commits" / "0").exists()
+
+
+@pytest.mark.parametrize("round", [None, 7])
+def test_it_does_not_go_back_behind_what_was_published_while_checkpoints_were_off(
+    plan: Plan, rundir: RunDirectory, round: int | None
+) -> None:
+    """Or sinks would take other batches of the same numbers for those that they have published."""
+    first, files = plan.fragments[0].id, CheckpointFiles(rundir.home)
+    begun(plan, rundir)
+    for fragment in plan.fragments:
+        files.lives.note(fragment.id, 1)
+        Snapshots(files.snapshots).take(fragment.id, 8, rundir.fragment(fragment.id), 0)
+
+    def persist(round: int) -> None:
+        record = CheckpointRecord(3, round, {fragment.id: Snapshot(0) for fragment in plan.fragments})
+        files.persist(Transaction(3, Phase.COMMITTED, round, record=record))
+
+    if round is not None:
+        persist(round)
+    files.note_periodic(False, has_published=True)
+    files.note_periodic(True, has_published=True)
+    (rundir.fragment(first) / "checkpoint" / "metadata").unlink()
+    for _ in range(2):
+        with pytest.raises(InputError, match=f"state of {first} was lost, and no checkpoint has everything"):
+            restore_lost(plan, rundir, {})
+    persist(8)
+    files.note_periodic(True, has_published=True)
+    assert restore_lost(plan, rundir, {}) is not None
+
+
+def test_without_periodic_checkpoints_no_fragment_starts_without_the_state_that_it_had(
+    plan: Plan, rundir: RunDirectory
+) -> None:
+    """It would begin with batch 0, and outputs would take its batches for those that they have."""
+    first, lives = plan.fragments[0], CheckpointFiles(rundir.home).lives
+    require_states(plan, rundir)
+    begun(plan, rundir)
+    part = participation(plan, rundir, first, transactional=False)
+    part.start()
+    for batch in (-1, 0):
+        part._query.batch_id = batch
+        part._take(BatchRan(), 0.0)
+        assert lives.has_run(first.id) is (batch == 0)
+    require_states(plan, rundir)
+    shutil.rmtree(rundir.fragment(first.id) / "checkpoint")
+    with pytest.raises(InputError, match=f"state of fragment {first.id} is lost"):
+        require_states(plan, rundir)
+    rundir.places.prepare(first.id, [], [])  # after it has left
+    require_states(plan, rundir)
 
 
 def participation(

@@ -279,7 +279,7 @@ def test_of_an_application_that_stands_still_the_newest_checkpoint_is_taken(ran:
     write(ran.rundir.fragment("again") / "checkpoint" / "commits" / "2", "v1")
     with pytest.raises(UserError, match="again continued after the last"):
         newest_record(ran.rundir)
-    CheckpointFiles(ran.rundir.home).note_periodic(True)
+    CheckpointFiles(ran.rundir.home).note_periodic(True, has_published=False)
     assert newest_record(ran.rundir) == ran.record
     ran.persist(Phase.COMMITTING)
     with pytest.raises(UserError, match="while it published"):
