@@ -30,4 +30,4 @@ def test_an_application_whose_java_has_no_memory_left_ends_with_a_remedy(tmp_pat
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 4, done.stderr
     assert "Spark's Java process has no memory left, and ended" in done.stderr
-    assert "spark.driver-memory='2 GiB'" in done.stderr
+    assert "spark.driver-memory='1 GiB'" in done.stderr
