@@ -26,6 +26,7 @@ from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
+from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.crash_points import CrashPoint, maybe_crash
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letter_store import DeadLetterStore, RetentionLimits
@@ -47,7 +48,13 @@ from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.measure.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.prepare.outside_stream import OutsideStream
 from drivetrain.spark.prepare.trunk import CLOCK
-from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark_ms, read_offsets
+from drivetrain.spark.session.offset_log import (
+    clear_unfinished,
+    make_durable,
+    next_watermark_ms,
+    read_offsets,
+    require_newest,
+)
 
 REPORT_S = 2.0
 HELD_S = 0.01
@@ -95,6 +102,7 @@ class MicroBatchQuery(FragmentQuery):
         """
         for id, first in self.inputs.unread().items():
             require_whole(self.inputs.logs[id], first)
+        require_newest(self.checkpoint, self.branches.stores.values())
         self._recover()
         for store in self.branches.stores.values():
             self.changes.begin_channel(store)
@@ -180,6 +188,8 @@ class MicroBatchQuery(FragmentQuery):
     def _planned(self, df: DataFrame, batch_id: int) -> Batch:
         """The input of a batch; Spark has written its extent before."""
         metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
+        if self.plan.delivery == EXACTLY_ONCE:
+            make_durable(self.checkpoint, batch_id)
         return Batch(
             df,
             batch_id,

@@ -6,6 +6,10 @@ Design: Spark writes `offsets/<batch>` before a batch begins and `commits/<batch
 deletes files older than the last 100. Each is a line with the version, a line of metadata, and a line per
 source.
 
+Spark does not sync its logs. What an output has of a batch must never have another extent than the batch that
+runs again under its number: so the extent is synced before the outputs get anything (`make_durable`), and a
+log that is older than the channels, from a backup perhaps, is refused (`require_newest`).
+
 Invariant: files that Spark has finished writing are never changed here.
 
 Called by `fragment_query`, `micro_batch_query` and repairs.
@@ -19,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from drivetrain.core.channel.channel_log import NO_BATCH
-from drivetrain.errors import DrivetrainError
+from drivetrain.durable import sync
+from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 
@@ -39,6 +44,34 @@ def batch_numbers(directory: Path) -> list[int]:
     if not directory.is_dir():
         return []
     return [int(p.name) for p in directory.iterdir() if p.name.isdigit()]
+
+
+def make_durable(checkpoint: Path, batch_id: int) -> None:
+    """Have the extent of a planned batch outlast a power failure."""
+    log = checkpoint / "offsets"
+    for path in (log / str(batch_id), log / f".{batch_id}.crc"):
+        if path.exists():
+            sync(path)
+    sync(log)
+
+
+def require_newest(checkpoint: Path, outputs: Iterable[ChannelStore]) -> None:
+    """Raise InputError if a channel has batches that Spark's log lacks.
+
+    Others would run under their numbers, and be taken for those. A fragment publishes one more at its end
+    than Spark has numbered.
+    """
+    newest = max(batch_numbers(checkpoint / "offsets"), default=NO_BATCH)
+    behind = [store.uri for store in outputs if store.last_batch() > newest + 1]
+    if behind:
+        raise InputError(
+            "Spark's checkpoint of a fragment is older than what the fragment has given others",
+            where=str(checkpoint),
+            expected=f"the batches that {behind[0]} has",
+            got=f"batches up to {newest}" if newest >= 0 else "no batch",
+            remedy="put the whole state directory back as it was, start from a savepoint, or start over with "
+            "--fresh",
+        )
 
 
 def clear_unfinished(checkpoint: Path) -> None:

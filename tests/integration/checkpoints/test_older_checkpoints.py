@@ -1,0 +1,75 @@
+"""Spark's checkpoint of a fragment is older than its outputs: from a backup, or after a power failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Harness
+
+from drivetrain import Application, agg, sinks, sources
+from drivetrain.errors import InputError
+from drivetrain.spark.batch import micro_batch_query
+
+ROWS = 400
+SMALL = {"run__max_batch_rows": "40"}
+
+
+def summed(drive: Harness) -> Application:
+    """A fragment with a state behind a source, and a sink at each."""
+    app = Application("summed")
+    made = app.read(sources.generate(rows=ROWS), name="made")
+    drive.sink(made.cut(), "each")
+    drive.sink(made.group_by("id").aggregate(step="sums", n=agg.count()), "sums")
+    return app
+
+
+class StopAfter:
+    """Asks to stop once the first fragment has committed so many batches."""
+
+    def __init__(self, checkpoint: Path, batches: int) -> None:
+        self.checkpoint, self.batches = checkpoint, batches
+
+    def on_event(self, _event: Any) -> None:
+        """Does nothing."""
+
+    def stop_requested(self) -> bool:
+        return len(list(self.checkpoint.glob("*/fragments/made/checkpoint/commits/[0-9]*"))) >= self.batches
+
+
+def test_an_older_checkpoint_is_an_error_and_no_message_is_missing(drive: Harness) -> None:
+    state = drive.directory / "state"
+    drive.run(summed(drive), listener=StopAfter(state, 5), **SMALL)
+    [offsets] = state.glob("*/fragments/made/checkpoint/offsets")
+    newest = sorted(int(path.name) for path in offsets.glob("[0-9]*"))[2:]
+    aside = drive.directory / "aside"
+    aside.mkdir()
+    for log in ("offsets", "commits"):
+        for path in [p for batch in newest for p in (offsets.parent / log).glob(f"*{batch}*")]:
+            path.rename(aside / f"{log}-{path.name}")
+    with pytest.raises(InputError, match="older than what the fragment has given others"):
+        drive.run(summed(drive))
+    for path in aside.iterdir():
+        log, _, name = path.name.partition("-")
+        path.rename(offsets.parent / log / name)
+    drive.run(summed(drive))
+    assert sorted(row["id"] for row in drive.rows("each")) == list(range(ROWS))
+    assert sorted(row["id"] for row in drive.rows("sums")) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("delivery", ["exactly once", "at least once"])
+def test_the_extent_of_a_batch_is_durable_before_outputs_have_it(
+    drive: Harness, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    done: list[tuple[str, int]] = []
+    monkeypatch.setattr(micro_batch_query, "make_durable", lambda _, batch: done.append(("synced", batch)))
+    app = Application("shown")
+    app.read(sources.generate(rows=120), name="made").sink(
+        sinks.batches(lambda _, batch: done.append(("shown", batch)))
+    )
+    drive.run(app, run__delivery=delivery, **SMALL)
+    shown = [batch for what, batch in done if what == "shown"]
+    assert len(shown) >= 3
+    wanted = [(what, batch) for batch in shown for what in ("synced", "shown")]
+    assert done == (wanted if delivery == "exactly once" else [("shown", batch) for batch in shown])
