@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from drivetrain.errors import InputError
-from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.session import offset_log
 from drivetrain.spark.session.offset_log import make_durable, require_newest
 
@@ -18,18 +17,17 @@ def planned(checkpoint: Path, *batches: int) -> None:
         (checkpoint / "offsets" / str(batch)).write_text("v1")
 
 
-def test_a_log_that_is_older_than_a_channel_is_refused(tmp_path: Path) -> None:
-    store = ChannelStore(str(tmp_path / "channel"), fragment="a")
-    require_newest(tmp_path, [store])
-    for batch in range(6):
-        store.append(batch, [], clock_ms=batch)
+def test_a_log_that_is_older_than_an_output_is_refused(tmp_path: Path) -> None:
+    outputs = {"channel a": 5, "sink b": -1}
+    require_newest(tmp_path, {"sink b": -1})
     for batch in (5, 4):  # the last one is the final batch, which Spark does not number
         planned(tmp_path, batch)
-        require_newest(tmp_path, [store])
+        require_newest(tmp_path, outputs)
         (tmp_path / "offsets" / str(batch)).unlink()
     planned(tmp_path, 2, 3)
-    with pytest.raises(InputError, match="older than what the fragment has given others") as refused:
-        require_newest(tmp_path, [ChannelStore(str(tmp_path / "other"), fragment="a"), store])
+    with pytest.raises(InputError, match="older than what its outputs have") as refused:
+        require_newest(tmp_path, outputs)
+    assert refused.value.expected == "batches up to 5, which channel a has"
     assert refused.value.got == "batches up to 3"
 
 

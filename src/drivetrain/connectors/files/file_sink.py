@@ -171,6 +171,11 @@ class FileSinkWriter:
             self.roll(batch_id - 1)  # Spark does not run these batches again
         return rows
 
+    def newest(self) -> int:
+        """The newest batch of this life that counts as published; a negative number if there is none."""
+        with self._explained():
+            return self._published()
+
     def roll(self, released: int | None = None, *, ends: bool = False) -> None:
         """Show the due batches among those that wait to be joined, up to `released` (None: all of them)."""
         if self._sink.roll is not None and (ends or self._is_time_to_look()) and self._is_ours():

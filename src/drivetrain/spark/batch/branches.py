@@ -44,7 +44,7 @@ from drivetrain.spark.batch.batch import Batch, Begun, BranchResult
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_engine import BatchFrames, CompiledBranches
 from drivetrain.spark.connector.publishing import is_transactional
-from drivetrain.spark.connector.sink import SinkWriter, shows_whole_batches
+from drivetrain.spark.connector.sink import NumberedSinkWriter, SinkWriter, shows_whole_batches
 from drivetrain.spark.measure.batch_times import Phase, spending
 from drivetrain.spark.prepare.compile_context import CompileContext
 
@@ -159,6 +159,12 @@ class Branches:
                 before_ms = NO_CLOCK_MS if last is None else last.clock_ms
                 clock = before_ms if clock_ms is None else max(clock_ms, before_ms)
                 store.append(batch_id, written.segments[channel.id], clock)
+
+    def newest(self) -> dict[str, int]:
+        """The newest batch, as Spark numbers it, of each channel, and of each sink whose target shows it."""
+        sinks = {id: sink for id, sink in self.sinks.items() if isinstance(sink, NumberedSinkWriter)}
+        found = {f"channel {id}": store.last_batch() for id, store in self.stores.items()}
+        return found | {f"sink {id}": sink.newest() - self.first_batch for id, sink in sinks.items()}
 
     # -- without outputs -----------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class MicroBatchQuery(FragmentQuery):
         """
         for id, first in self.inputs.unread().items():
             require_whole(self.inputs.logs[id], first)
-        require_newest(self.checkpoint, self.branches.stores.values())
+        require_newest(self.checkpoint, self.branches.newest())
         self._recover()
         for store in self.branches.stores.values():
             self.changes.begin_channel(store)

@@ -99,6 +99,15 @@ class ComputingSinkWriter(SinkWriter, Protocol):
     computes_first: Literal[True]
 
 
+@runtime_checkable
+class NumberedSinkWriter(SinkWriter, Protocol):
+    """A sink whose target shows which batches it has."""
+
+    def newest(self) -> int:
+        """The number of the newest batch that the target has; a negative number if it has none."""
+        ...
+
+
 def shows_whole_batches(sink: SinkWriter) -> bool:
     """Whether readers get nothing of a batch whose rows cannot all be computed."""
     return sink.guarantee == "exactly once" or isinstance(sink, ComputingSinkWriter)

@@ -8,7 +8,7 @@ source.
 
 Spark does not sync its logs. What an output has of a batch must never have another extent than the batch that
 runs again under its number: so the extent is synced before the outputs get anything (`make_durable`), and a
-log that is older than the channels, from a backup perhaps, is refused (`require_newest`).
+log that is older than what outputs have, from a backup perhaps, is refused (`require_newest`).
 
 Invariant: files that Spark has finished writing are never changed here.
 
@@ -18,7 +18,7 @@ Called by `fragment_query`, `micro_batch_query` and repairs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,23 +55,23 @@ def make_durable(checkpoint: Path, batch_id: int) -> None:
     sync(log)
 
 
-def require_newest(checkpoint: Path, outputs: Iterable[ChannelStore]) -> None:
-    """Raise InputError if a channel has batches that Spark's log lacks.
+def require_newest(checkpoint: Path, outputs: Mapping[str, int]) -> None:
+    """Raise InputError if an output has batches that Spark's log lacks; `outputs` are names with the newest.
 
     Others would run under their numbers, and be taken for those. A fragment publishes one more at its end
     than Spark has numbered.
     """
     newest = max(batch_numbers(checkpoint / "offsets"), default=NO_BATCH)
-    behind = [store.uri for store in outputs if store.last_batch() > newest + 1]
-    if behind:
-        raise InputError(
-            "Spark's checkpoint of a fragment is older than what the fragment has given others",
-            where=str(checkpoint),
-            expected=f"the batches that {behind[0]} has",
-            got=f"batches up to {newest}" if newest >= 0 else "no batch",
-            remedy="put the whole state directory back as it was, start from a savepoint, or start over with "
-            "--fresh",
-        )
+    for name, last in outputs.items():
+        if last > newest + 1:
+            raise InputError(
+                "Spark's checkpoint of a fragment is older than what its outputs have",
+                where=str(checkpoint),
+                expected=f"batches up to {last}, which {name} has",
+                got=f"batches up to {newest}" if newest >= 0 else "no batch",
+                remedy="put the whole state directory back as it was, start from a savepoint, or start over "
+                "with --fresh",
+            )
 
 
 def clear_unfinished(checkpoint: Path) -> None:
