@@ -241,7 +241,8 @@ def test_an_application_that_has_a_state_does_not_take_another(drive: Harness, s
     app = chained(drive.out("new"), None)
     drive.run(app)
     [home] = (drive.directory / "state").iterdir()
-    assert not (home / "checkpoints").exists(), "where nothing asks for checkpoints they cost nothing"
+    kept = [path.name for path in (home / "checkpoints").iterdir()]
+    assert kept == ["ran"], "where nothing asks for checkpoints they cost nothing else"
     with pytest.raises(UserError, match="already has a state here"):
         drive.run(app, from_savepoint=saved.place)
     check_output(drive, "new")
