@@ -1,4 +1,4 @@
-"""Which life each fragment has begun: without it, a fragment that has lost its state looks like a new one.
+"""Which life each fragment has begun, and whether it has run; or one that has lost its state would look new.
 
     <home of the life>/checkpoints/lives/<fragment>     the newest life that a fragment has begun
     <home of the life>/checkpoints/ran/<fragment>       exists once it has run a batch
@@ -25,7 +25,6 @@ class FragmentLives:
     def __init__(self, home: Path) -> None:
         self._directory: Final = home / "checkpoints" / "lives"
         self._ran: Final = home / "checkpoints" / "ran"
-        self._noted: Final[set[str]] = set()
 
     def newest(self, fragment: str) -> int:
         """The newest life that a fragment has begun, `NO_LIFE` if none. Raises InputError if damaged."""
@@ -50,29 +49,26 @@ class FragmentLives:
 
     def note_batch(self, fragment: str) -> None:
         """Record that a fragment has run a batch. Raises OutputError."""
-        if fragment not in self._noted and not self.has_run(fragment):
+        if not self.has_run(fragment):
             self._ran.mkdir(parents=True, exist_ok=True)
             self._mark(fragment).write(b"yes")
-        self._noted.add(fragment)
 
     def forget_batches(self, fragment: str) -> None:
         """Record that a fragment has run none: its state has been deleted. Raises OutputError."""
-        self._noted.discard(fragment)
         if self._ran.is_dir():
             self._mark(fragment).remove()
 
     def _mark(self, fragment: str) -> DurableFile:
-        return DurableFile(
-            self._ran / fragment,
-            f"whether fragment {fragment} has run",
-            if_damaged="start the application over with --fresh",
-            if_full="make room, or make the state directory writable",
-        )
+        return _noted(self._ran / fragment, f"whether fragment {fragment} has run")
 
     def _file(self, fragment: str) -> DurableFile:
-        return DurableFile(
-            self._directory / fragment,
-            f"the life of fragment {fragment}",
-            if_damaged="put the file back from a backup, start from a savepoint, or start over with --fresh",
-            if_full="make room, or make the state directory writable",
-        )
+        return _noted(self._directory / fragment, f"the life of fragment {fragment}")
+
+
+def _noted(path: Path, what: str) -> DurableFile:
+    return DurableFile(
+        path,
+        what,
+        if_damaged="put the file back from a backup, start from a savepoint, or start over with --fresh",
+        if_full="make room, or make the state directory writable",
+    )

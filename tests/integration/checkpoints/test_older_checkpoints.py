@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
+from batch_stops import StopAfterBatches
 from harness import Harness
 
 from drivetrain import Application, agg, sinks, sources
@@ -26,26 +24,13 @@ def summed(drive: Harness, *, has_channel: bool) -> Application:
     return app
 
 
-class StopAfter:
-    """Asks to stop once the first fragment has committed so many batches."""
-
-    def __init__(self, checkpoint: Path, batches: int) -> None:
-        self.checkpoint, self.batches = checkpoint, batches
-
-    def on_event(self, _event: Any) -> None:
-        """Does nothing."""
-
-    def stop_requested(self) -> bool:
-        return len(list(self.checkpoint.glob("*/fragments/made/checkpoint/commits/[0-9]*"))) >= self.batches
-
-
 @pytest.mark.parametrize("has_channel", [True, False])
 def test_an_older_checkpoint_is_an_error_and_no_message_is_missing(drive: Harness, has_channel: bool) -> None:
     def app() -> Application:
         return summed(drive, has_channel=has_channel)
 
     state = drive.directory / "state"
-    drive.run(app(), listener=StopAfter(state, 5), **SMALL)
+    drive.run(app(), listener=StopAfterBatches(state, "made", 5), **SMALL)
     [offsets] = state.glob("*/fragments/made/checkpoint/offsets")
     newest = sorted(int(path.name) for path in offsets.glob("[0-9]*"))[2:]
     aside = drive.directory / "aside"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from batch_stops import StopAfterBatches, batches
 from harness import Harness, at, ms
 
 from drivetrain import Application, agg, sources, windows
@@ -192,25 +193,13 @@ def test_a_restore_that_is_interrupted_is_done_by_the_next_run(
     check_output(drive)
 
 
-class StopAfterBatches(StopAtCheckpoint):
-    """Asks to stop once a fragment has committed so many batches."""
-
-    def stop_requested(self) -> bool:
-        return any(len(batches(home)) >= self.txid for home in self.state.iterdir())
-
-
-def batches(home: Path) -> list[Path]:
-    """The batches that the first fragment has committed."""
-    return list((home / "fragments" / "short" / "checkpoint" / "commits").glob("[0-9]*"))
-
-
 @pytest.mark.nightly("test_restoring, without Spark")
 def test_it_does_not_go_back_behind_results_that_were_published_without_checkpoints(drive: Harness) -> None:
     keys = {"checkpoint__mode": "on", "checkpoint__interval": "200 ms"}
     state = drive.directory / "state"
     drive.run(chained(drive), listener=StopWithState(state, 1), **keys, **SMALL)
     [home] = state.iterdir()
-    stop = StopAfterBatches(state, len(batches(home)) + 12)
+    stop = StopAfterBatches(state, "short", len(batches(home, "short")) + 12)
     drive.run(chained(drive), listener=stop, checkpoint__mode="off", **SMALL)
     checkpoint, aside = home / "fragments" / "short" / "checkpoint", drive.directory / "aside"
     checkpoint.rename(aside)
@@ -225,8 +214,7 @@ def test_it_does_not_go_back_behind_results_that_were_published_without_checkpoi
 
 def test_without_checkpoints_a_lost_state_is_an_error_and_no_result_is_missing(drive: Harness) -> None:
     state = drive.directory / "state"
-    state.mkdir()
-    drive.run(chained(drive), listener=StopAfterBatches(state, 6), **SMALL)
+    drive.run(chained(drive), listener=StopAfterBatches(state, "short", 6), **SMALL)
     [home] = state.iterdir()
     shown = len(drive.rows("short"))
     checkpoint, aside = home / "fragments" / "short" / "checkpoint", drive.directory / "aside"

@@ -35,7 +35,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.connector.publishing import abort_after
-from drivetrain.spark.session.offset_log import committed
+from drivetrain.spark.session.offset_log import batch_numbers, committed
 
 if TYPE_CHECKING:
     from drivetrain.core.plan.plan import Fragment, Plan
@@ -57,18 +57,18 @@ def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWrite
     files = CheckpointFiles(rundir.home)
     transaction = _present(files)
     lost = [f.id for f in plan.fragments if _is_lost(f, rundir, files, transaction)]
-    behind = [f.id for f in plan.fragments if NO_LIFE < files.lives.newest(f.id) < transaction.life]
-    if (lost or behind) and not files.has_all_published(transaction.record):
-        raise _not_covered(rundir, lost or behind)
-    if lost:
-        transaction = msgspec.structs.replace(transaction, life=transaction.life + 1)
-        files.persist(transaction)
-    restored = [f for f in plan.fragments if NO_LIFE < files.lives.newest(f.id) < transaction.life]
-    for fragment in restored:
-        _restore(plan, fragment, rundir, files, transaction, sinks)
-    if not restored:
+    life = transaction.life + bool(lost)
+    behind = [f for f in plan.fragments if NO_LIFE < files.lives.newest(f.id) < life]
+    if not behind:
         return None
     record = transaction.record
+    if not files.has_all_published(record):
+        raise _not_covered(rundir, lost or [f.id for f in behind])
+    if lost:
+        transaction = msgspec.structs.replace(transaction, life=life)
+        files.persist(transaction)
+    for fragment in behind:
+        _restore(plan, fragment, rundir, files, transaction, sinks)
     whence = "the beginning" if record is None else f"checkpoint {record.txid}"
     why = f"the state of {', '.join(lost)} was lost" if lost else "a restore was interrupted"
     return f"{why}: the application went back to {whence}, and continues from there"
@@ -82,7 +82,7 @@ def require_states(plan: Plan, rundir: RunDirectory) -> None:
     lives = CheckpointFiles(rundir.home).lives
     for fragment in plan.fragments:
         checkpoint = rundir.fragment(fragment.id) / "checkpoint"
-        has_one = (checkpoint / "metadata").exists() and any((checkpoint / "offsets").glob("[0-9]*"))
+        has_one = (checkpoint / "metadata").exists() and batch_numbers(checkpoint / "offsets")
         if lives.has_run(fragment.id) and not has_one:
             raise InputError(
                 f"the state of fragment {fragment.id} is lost",

@@ -50,6 +50,13 @@ def own(tmp_path: Path) -> Path:
     return own
 
 
+def with_another_change(own: Path) -> Path:
+    """Gives a file of the state another content, as long as the first one."""
+    changed = own / "checkpoint" / "state" / "0" / "1" / "4.changelog"
+    write(changed, "another-4.c")
+    return changed
+
+
 def files(directory: Path) -> set[str]:
     return {str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file()}
 
@@ -179,8 +186,7 @@ def test_going_back_deletes_later_snapshots_whose_files_have_other_contents_unde
     snapshots.take("f", 2, own, 3)
     snapshots.restore("f", 1, own)
     assert snapshots.rounds("f") == [1]
-    again = own / "checkpoint" / "state" / "0" / "1" / "4.changelog"
-    write(again, "another-4.c")  # as long as the first one
+    again = with_another_change(own)
     for folder in ("offsets", "commits"):
         write(own / "checkpoint" / folder / "3")
     snapshots.take("f", 3, own, 3)
@@ -199,8 +205,7 @@ def test_a_fragment_shares_no_file_with_the_snapshots_of_a_former_one_of_its_nam
     for _ in range(2):  # if the first one dies before it has deleted the fragment
         note_former(snapshots.directory, "f")
     assert (snapshots.rounds("f"), snapshots.rounds("g")) == ([], [1])
-    again = own / "checkpoint" / "state" / "0" / "1" / "4.changelog"
-    write(again, "another-4.c")  # as long as the first one
+    again = with_another_change(own)
     write_checksum(again)
     snapshots.take("f", 2, own, 3)
     assert (snapshots.place("f", 2) / again.relative_to(own)).read_text() == "another-4.c"
