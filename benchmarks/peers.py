@@ -54,7 +54,8 @@ def start_pyspark(name: str, **conf: str) -> tuple[SparkSession, float]:
 
     began_s = time.perf_counter()
     chosen = dict(settings(Config.load(None, {}, {})))
-    chosen.pop("spark.hadoop.fs.file.impl", None)  # a class of ours, which no PySpark has
+    for of_ours in ("spark.hadoop.fs.file.impl", "spark.sql.extensions"):  # classes that no PySpark has
+        chosen.pop(of_ours, None)
     # Ours has one stateful operator in a query. With two, the second takes what the first closes for late.
     chosen.pop("spark.sql.streaming.statefulOperator.allowMultiple")
     if name == DEFAULTS:

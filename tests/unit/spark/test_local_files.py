@@ -12,7 +12,7 @@ from drivetrain.spark.session.local_files import jar_path, spark_settings, usabl
 
 CLASS_PATH, FILE_SYSTEM = "spark.driver.extraClassPath", "spark.hadoop.fs.file.impl"
 EXTENSIONS = "spark.sql.extensions"
-RULES = "drivetrain.AggregateBeforeWindows,drivetrain.ForgetJoinedLater"
+RULES = "drivetrain.AggregateBeforeWindows,drivetrain.ForgetJoinedLater,drivetrain.SplitAtCharacters"
 
 
 @pytest.fixture

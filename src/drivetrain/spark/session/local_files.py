@@ -55,7 +55,9 @@ _CLASS: Final = "drivetrain.DirectLocalFileSystem"
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 _FILE_SYSTEM: Final = "spark.hadoop.fs.file.impl"
 _EXTENSIONS: Final = "spark.sql.extensions"
-_RULES: Final = "drivetrain.AggregateBeforeWindows,drivetrain.ForgetJoinedLater"
+_RULES: Final = ",".join(
+    f"drivetrain.{rule}" for rule in ("AggregateBeforeWindows", "ForgetJoinedLater", "SplitAtCharacters")
+)
 
 
 def jar_path() -> Path:
