@@ -115,3 +115,17 @@ def test_a_batch_that_takes_much_is_not_tried_and_what_outputs_had_tells_how_muc
         small.record_output(3 << 20)  # an input of nearly nothing says nothing of larger ones
     assert is_tried(1 << 20)
     assert not is_tried(2 << 20)
+
+
+def test_a_batch_is_not_tried_if_it_may_have_a_large_state(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[DataFrame] = []
+    monkeypatch.setattr(small_batches, "small_table", tried.append)
+    small, df = SmallBatches(4 << 20), spark.range(1).selectExpr("id", "'' AS text")
+    with taking(0, held_rows=100_000):
+        small.table(df)
+    assert tried == [df]
+    with taking(0, held_rows=110_000):
+        small.table(df)
+    assert tried == [df], "a row has about 40 bytes"

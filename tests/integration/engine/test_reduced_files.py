@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at
 from reduced_windows import DISORDER_MS, RESULTS, SIZE_MS, Reading, decisions, model, shown, write
@@ -13,6 +15,11 @@ from reduced_windows import DISORDER_MS, RESULTS, SIZE_MS, Reading, decisions, m
 from drivetrain import Application, col, sources, state, windows
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import UserError
+from drivetrain.spark.measure import small_batches
+from drivetrain.spark.measure.small_batches import SmallBatches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SCHEMA = "at timestamp, k string, n bigint, day date, more struct<x:int>"
 
@@ -121,3 +128,55 @@ def test_messages_that_something_else_reads_are_not_reduced(drive: Harness, redu
     assert not any(reductions)
     assert shown(drive) == model(messages)
     assert len(drive.rows("all")) == len(messages)
+
+
+@pytest.mark.parametrize("keys", [3, 1_000])
+def test_parquet_is_reduced_where_that_makes_few_groups(
+    drive: Harness, reductions: list[bool], keys: int
+) -> None:
+    draw = random.Random(keys)
+    messages = [
+        {"at": at(n * 50), "k": f"k{draw.randrange(keys)}", "n": n, "day": dt.date(2024, 1, 1 + n % 30)}
+        for n in range(2_000)
+    ]
+    (drive.directory / "in").mkdir()
+    for first in range(0, len(messages), 250):
+        unused = [{"unused": ["x", None]} for _ in range(250)]
+        rows = [message | more for message, more in zip(messages[first:], unused, strict=False)]
+        pq.write_table(pa.Table.from_pylist(rows), drive.directory / "in" / f"{first:05}.parquet")
+
+    def app(*, reduced: bool = True) -> Application:
+        made = Application("reduced-parquet")
+        read = made.read(sources.parquet(drive.directory / "in", event_time="at"), name="read")
+        if not reduced:
+            read = read.filter(col("at").isNotNull(), name="all")
+        counted = read.group_by("k").window(windows.tumbling(f"{SIZE_MS} ms"))
+        drive.sink(counted.aggregate(step="counted", **RESULTS))
+        return made
+
+    small = {"run__max_batch_bytes": "16 KiB"}
+    assert drive.run(app(), listener=Reading(1), **small).outcome is RunOutcome.STOPPED
+    assert any(reductions) == (keys == 3)
+    assert drive.run(app(reduced=False), listener=Reading(1), **small).outcome is RunOutcome.STOPPED
+    result = drive.run(app(), **small)
+    assert shown(drive) == model(messages)
+    assert result.late == 0
+
+
+def test_windows_that_fire_at_the_end_are_not_computed_twice(
+    drive: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [{"at": at(n), "k": f"k{n}", "n": n, "day": dt.date(2024, 1, 1)} for n in range(1_000)]
+    write(drive.directory / "in", messages)
+    monkeypatch.setattr(SmallBatches.__init__, "__defaults__", (20_000,))
+    tried: list[object] = []
+    collect = small_batches.small_table
+
+    def collecting(df: DataFrame) -> pa.Table | None:
+        tried.append(df)
+        return collect(df)
+
+    monkeypatch.setattr(small_batches, "small_table", collecting)
+    assert drive.run(application(drive)).batches == 2, "the second one has all windows, and takes nothing"
+    assert shown(drive) == model(messages)
+    assert not tried, "they are more than comes to the driver"

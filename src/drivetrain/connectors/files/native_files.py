@@ -14,8 +14,8 @@ file has a CR, Spark's own line ends are the same as ours, and Spark finds those
 
 Files are read like this only if it is faster: local, bounded, uncompressed files, none larger than a batch
 (Spark does not divide a file between batches), text under the policy `fail`, Parquet whose files have exactly
-the types of the stream. Everything else goes through `file_reader`. The choice is made once and stored in the
-state directory.
+the types of the stream, unless our reader delivers few groups in place of its messages. Everything else goes
+through `file_reader`. The choice is made once and stored in the state directory.
 
 A batch always takes at most `max_batch_bytes`: Spark asks for the limit once, when the query starts, so it
 does not follow the duration of batches.
@@ -52,12 +52,14 @@ from drivetrain.api.sources import FileSource, ParquetFiles, TextFiles
 from drivetrain.connectors.files.blocks import refuse_changed
 from drivetrain.connectors.files.file_log import FileLog
 from drivetrain.connectors.files.native_listing import END_FILE, NativeListing
-from drivetrain.connectors.files.parquet_groups import read_schema
+from drivetrain.connectors.files.parquet_groups import first_rows, read_schema
 from drivetrain.connectors.files.text_check import TextCheck, ends_with_return
 from drivetrain.connectors.schema import to_arrow
 from drivetrain.runtime.channel.columns import PUNCT
 from drivetrain.runtime.file_locations import FoundFile, compression_of, locate
 from drivetrain.runtime.whole_files import is_local
+from drivetrain.spark.channel.reduced_batches import is_much_reduced
+from drivetrain.spark.connector.reduction import Reduction
 from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext
 
 MAX_FILES = 1_000
@@ -117,8 +119,20 @@ def _gains(
         return not any(ends_with_return(file.path) for file in log.files())  # which no LF follows
     if not isinstance(source, ParquetFiles) or "_metadata" in struct.names:
         return False
+    if has_end_row and _is_reduced(log, context.reduction, struct):
+        return False
     target = to_arrow(struct)
     return all(_same_types(read_schema(filesystem, file.path), target) for file in log.files())
+
+
+def _is_reduced(log: FileLog, reduction: Reduction | None, struct: StructType) -> bool:
+    """Whether our reader makes few groups of the messages, as those at the beginning of the input show."""
+    if reduction is None or not reduction.fits(struct):
+        return False
+    needed = to_arrow(reduction.needed(struct))
+    read = (first_rows(pafs.LocalFileSystem(), file.path, needed) for file in log.files())
+    sample = next((rows for rows in read if rows is not None), None)
+    return sample is not None and is_much_reduced(sample, reduction, struct)
 
 
 def _readable_by_spark(file: FoundFile, max_bytes: int) -> bool:

@@ -74,6 +74,8 @@ class ArrowFiles(OpenedSource):
         columns = StructType([self.df.schema[name] for name in names])
         if not self.has_end_row or self.bad_column is not None or not reduction.fits(columns):
             return None
+        if isinstance(self._plan.source, ParquetFiles) and not self._plan.folders:
+            columns = reduction.needed(columns)  # they can be read one by one
         plan = dataclasses.replace(self._plan, reduction=reduction.to_json(), columns=columns.json())
         return _stream(self.df.sparkSession, reduction.columns(columns), plan)
 

@@ -62,6 +62,14 @@ def read_schema(filesystem: pafs.FileSystem, path: str) -> pa.Schema:
         return file.schema_arrow
 
 
+def first_rows(filesystem: pafs.FileSystem, path: str, target: pa.Schema) -> pa.RecordBatch | None:
+    """Some rows at the beginning of a file; None if it has none. Raises InputError like `read_row_groups`."""
+    with opened_parquet(filesystem, path) as file:
+        check_file_schema(file.schema_arrow, target, path)
+        rows = next(file.iter_batches(ROWS_PER_BATCH, columns=target.names, use_threads=False), None)
+        return None if rows is None else fit_batch(rows, target, path)
+
+
 def check_file_schema(schema: pa.Schema, target: pa.Schema, path: str) -> None:
     """Raise InputError unless every column of `target` is in the file with a type that fits."""
     for field in target:

@@ -32,7 +32,8 @@ class Batch:
     without observation). `may_have_run` means that Spark may have run the batch before, `final` that no
     other batch follows. With `whole` no output may show anything of it if another one's messages cannot be
     computed, and the messages that reach the branches are counted.
-    `partitions` is how many partitions Spark's shuffles have in it, None if that is not recorded.
+    `partitions` is how many partitions Spark's shuffles have in it, None if that is not recorded. `held_rows`
+    is how many results of windows the state may add to those of the batch's messages.
     """
 
     df: DataFrame
@@ -46,6 +47,7 @@ class Batch:
     final: bool = False
     whole: bool = False
     partitions: int | None = None
+    held_rows: int = 0
 
 
 @dataclass(frozen=True)

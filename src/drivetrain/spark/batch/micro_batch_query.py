@@ -34,6 +34,7 @@ from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.runtime.state.state_partitions import recorded_partitions
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
+from drivetrain.spark.batch.held_rows import held_rows
 from drivetrain.spark.batch.idle_clock import IdleClock
 from drivetrain.spark.batch.pipeline import BatchPipeline
 from drivetrain.spark.batch.query_figures import CompletedBatch
@@ -190,17 +191,22 @@ class MicroBatchQuery(FragmentQuery):
         metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
         if self.plan.delivery == EXACTLY_ONCE:
             make_durable(self.checkpoint, batch_id)
+        watermark_ms = int(metadata.get("batchWatermarkMs", 0))
+        query = None if self._query is None else self._query.of_spark
+        stateful = self.fragment.stateful
+        of_state = None if stateful is None else self.plan.graph.nodes[stateful].operation
         return Batch(
             df,
             batch_id,
             self.clock_ms,
             tuple(offsets),
-            int(metadata.get("batchWatermarkMs", 0)),
+            watermark_ms,
             self.planned_ms,
-            None if self._query is None else self._query.of_spark,
+            query,
             may_have_run=batch_id <= self.replay_until,
             whole=self.versions is not None and self.versions.on_trial,
             partitions=recorded_partitions(metadata.get("conf", {})),
+            held_rows=held_rows(of_state, self.trunk.mode, watermark_ms, self.figures.state_rows, query),
         )
 
     def _note_begun(self) -> None:

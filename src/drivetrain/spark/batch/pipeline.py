@@ -126,7 +126,7 @@ class BatchPipeline:
         if self._trunk.only_at_end and not self._inputs.end_with(batch.offsets):
             self._branches.advance(batch)
             return BranchResult()
-        with taking(size_bytes, batch.partitions):
+        with taking(size_bytes, batch.partitions, batch.held_rows):
             return self._branches.run(batch, begun)
 
     def _must_skip(self, batch: Batch) -> bool:

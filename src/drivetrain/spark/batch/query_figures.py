@@ -109,6 +109,11 @@ class QueryFigures:
 
     # -- from any thread ---------------------------------------------------------------------------------
 
+    @property
+    def state_rows(self) -> int | None:
+        """The rows of the state after the newest batch that was reported; None if they are not counted."""
+        return self._state[0]
+
     def published(self, batch_id: int) -> None:
         """A checkpoint has shown the results of all batches up to this one."""
         self._published.append((batch_id, int(time.time() * 1000)))

@@ -6,7 +6,7 @@ being grouped.
 The design: after a batch that was hardly reduced, the following ones are delivered message by message. Sums
 are grouped only if they cannot overflow: Arrow's would wrap around.
 
-Called by the file reader and by `segment_rows`, in Spark's workers.
+Called by the file reader and by `segment_rows`, in Spark's workers, and where files are opened.
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ from drivetrain.spark.connector.reduction import END, ROWS, PartialValue, Reduct
 
 _WORTH: Final = 0.5
 """Batches are grouped as long as groups are at most this share of the messages."""
+_MUCH: Final = 0.25
+"""Spark's own readers are not slower as long as groups are more than this share of the messages."""
 _FEW: Final = 1_000
 """A batch of fewer messages does not tell whether grouping pays."""
 _MOST: Final = 2**63 - 1
+
+
+def is_much_reduced(sample: pa.RecordBatch, reduction: Reduction, of: StructType) -> bool:
+    """Whether messages like these, with the columns `of`, become few rows: Spark need not read them."""
+    return Reducer(reduction, of).of_batch(sample).num_rows <= _MUCH * sample.num_rows
 
 
 class Reducer:
@@ -41,9 +48,7 @@ class Reducer:
     def __init__(self, reduction: Reduction, of: StructType) -> None:
         self._by: Final = reduction
         self._target: Final = to_arrow_schema(reduction.columns(of), timezone="UTC")
-        columns = {*reduction.keys, reduction.timestamp, *(value.column for value in reduction.values)}
-        needed = StructType([field for field in of.fields if field.name in columns])
-        self.messages: Final = to_arrow_schema(needed, timezone="UTC")
+        self.messages: Final = to_arrow_schema(reduction.needed(of), timezone="UTC")
         """The columns of the messages that are used."""
         self._pays = True
 

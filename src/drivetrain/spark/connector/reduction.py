@@ -101,6 +101,11 @@ class Reduction:
             and all(_is_taken(value, kinds) for value in self.values)
         )
 
+    def needed(self, of: StructType) -> StructType:
+        """The columns of messages that are used, of their columns `of`."""
+        names = {*self.keys, self.timestamp, *(value.column for value in self.values)}
+        return StructType([field for field in of.fields if field.name in names])
+
     def columns(self, of: StructType) -> StructType:
         """The columns of the rows, for messages with the columns `of`."""
         made = StructType([StructField(key, of[key].dataType) for key in self.keys])

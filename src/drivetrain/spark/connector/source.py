@@ -84,6 +84,8 @@ class SourceContext:
     """Whether its messages get an event time: without one, partitions need no clocks."""
     realtime: bool = False
     """Whether it is read in Spark's real-time mode, which cannot limit a batch."""
+    reduction: Reduction | None = None
+    """What is asked for in place of messages, if the source `has_end_row` and can reduce them."""
 
 
 @dataclass(frozen=True)

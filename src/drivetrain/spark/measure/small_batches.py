@@ -6,7 +6,8 @@ memory. A batch of a backlog that does not fit kills the JVM, and its size is kn
 computed.
 
 The design: the size of a batch is estimated from what it takes of its inputs, and from the size of the output
-of the batch before. A batch that seems small is computed, and its rows are counted on the way, by the
+of the batch before. Where windows fire, it can be as large as the state, however little the batch takes. A
+batch that seems small is computed, and its rows are counted on the way, by the
 generated code that makes them. A partition stops delivering rows at the row at which all rows before it, if
 they were as large as this one, would be too many bytes. With rows of about the same size that is when so many
 bytes have passed, so hardly more than the limit is ever held. If a row was left out, the batch is large, and
@@ -57,7 +58,8 @@ _LEAST_BYTES: Final = 1 << 20
 _REFUSED: Final = "maxResultSize"
 _FIELD_BYTES: Final = 8
 _NESTED_BYTES: Final = 32
-"""The assumed size of a nested text or binary value, where measuring each would cost too much."""
+"""The assumed size of a text or binary value that is nested, where measuring each would cost too much, or
+that is not computed yet."""
 _ROWS_BITS: Final = 33
 """This many low bits of Spark's `monotonically_increasing_id` are the number of a row in its partition."""
 _ROW_NUMBER: Final = f"(monotonically_increasing_id() & {(1 << _ROWS_BITS) - 1}L)"
@@ -65,20 +67,24 @@ _MUCH: Final = "__much"
 
 _taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
 _partitions: ContextVar[int | None] = ContextVar("partitions", default=None)
+_held_rows: ContextVar[int] = ContextVar("held_rows", default=0)
 
 
 @contextmanager
-def taking(size_bytes: int, partitions: int | None = None) -> Iterator[None]:
+def taking(size_bytes: int, partitions: int | None = None, held_rows: int = 0) -> Iterator[None]:
     """Mark the work within as part of a batch that takes about so many bytes of its inputs.
 
-    `partitions` is how many partitions Spark's shuffles have in it, if that is known.
+    `partitions` is how many partitions Spark's shuffles have in it, if that is known; `held_rows` is how many
+    results of earlier messages it may have.
     """
     token, of_partitions = _taken_bytes.set(size_bytes), _partitions.set(partitions)
+    of_rows = _held_rows.set(held_rows)
     try:
         yield
     finally:
         _taken_bytes.reset(token)
         _partitions.reset(of_partitions)
+        _held_rows.reset(of_rows)
 
 
 class SmallBatches:
@@ -90,7 +96,8 @@ class SmallBatches:
 
     def table(self, df: DataFrame) -> pa.Table | None:
         """The rows of a batch; None if they seem, or turn out to be, too many."""
-        if self._input() * self._ratio > self._most_bytes:
+        held_bytes = _held_rows.get() * sum(_typical(field.dataType) for field in df.schema.fields)
+        if max(self._input() * self._ratio, held_bytes) > self._most_bytes:
             return None
         return small_table(df)
 
@@ -175,7 +182,7 @@ def _size(value: str, of: DataType) -> str:
 
 
 def _typical(of: DataType) -> int:
-    """The typical size in bytes of a value within an array or a map, by its type."""
+    """The typical size in bytes of a value that is not measured, by its type."""
     match of:
         case StringType() | BinaryType():
             return _NESTED_BYTES

@@ -42,6 +42,7 @@ from drivetrain.spark.prepare.reduced_sources import (
     ReducedPlan,
     over_partial_results,
     over_partial_results_of_channel,
+    reduction_of,
 )
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_clock import partitions_of, with_newest_observed
@@ -81,6 +82,8 @@ class TrunkCompiler:
         self.clock_paths: dict[str, str] = {}
         self._state_inputs: list[Frame] = []
         self._counted: list[str] = []
+        # A replay drops messages one by one.
+        self._reduction = None if context.replay else reduction_of(self.plan.graph, fragment)
 
     @property
     def clock_path(self) -> str:
@@ -175,6 +178,7 @@ class TrunkCompiler:
             # Spark numbers the sources of a query in the order of its plan, in which this compiles them.
             spark_log = self.query_directory / "checkpoint" / "sources" / str(len(self.inputs))
             context = dataclasses.replace(context, spark_log=str(spark_log), limit_path=self.limit_path)
+            context = dataclasses.replace(context, reduction=self._reduction)
             opened = open_source(source, context, has_end_row=self._has_end_row(node))
             self.sources[node.id] = opened
             self.inputs.append(node.id)
@@ -350,8 +354,7 @@ class TrunkCompiler:
         reduced = None if channel is None else self._reduced_channel(node, channel)
         if reduced is None:
             inputs = self._state_inputs = [self._input(node, i) for i in range(len(node.inputs))]
-            if self.context.replay is None:  # which drops messages one by one
-                reduced = over_partial_results(self.plan.graph, self.fragment, self.sources)
+            reduced = over_partial_results(node, self.fragment.trunk[0], self.sources, self._reduction)
         if reduced is not None:
             self._counted.append(reduced.input)
             return reduced.plan

@@ -8,6 +8,8 @@ an aggregation in tumbling windows whose keys and values are columns as they are
 aggregation, of a channel. Their types must allow it. The state, the offsets and the clock are the same with
 messages, so a query continues from either kind's checkpoint.
 
+A source learns its reduction before it is opened, as it may choose its reader by it.
+
 Called by `fragment`.
 """
 
@@ -42,22 +44,28 @@ class ReducedPlan:
     plan: StatefulPlan
 
 
-def over_partial_results(
-    graph: Graph, fragment: Fragment, sources: Mapping[str, OpenedSource]
-) -> ReducedPlan | None:
-    """The plan of the fragment's aggregation over partial results; None if it needs messages."""
+def reduction_of(graph: Graph, fragment: Fragment) -> Reduction | None:
+    """What the fragment's aggregation needs of its only source, if the types of the messages allow it.
+
+    None if it needs messages.
+    """
+    if fragment.stateful is None:
+        return None
     *before, last = (graph.nodes[id] for id in fragment.trunk)
-    operation = last.operation
-    if not isinstance(operation, Aggregate) or not before or before[0].id not in sources:
+    if not isinstance(last.operation, Aggregate) or not before or before[0].operation.stream_source is None:
         return None
-    opened = sources[before[0].id]
-    if not opened.has_end_row or not _in_a_row(graph, [*before, last]):
+    return _reduction(before, last.operation) if _in_a_row(graph, [*before, last]) else None
+
+
+def over_partial_results(
+    node: Node, source: str, sources: Mapping[str, OpenedSource], reduction: Reduction | None
+) -> ReducedPlan | None:
+    """The plan of the aggregation `node` over partial results of a `source`; None if it needs messages."""
+    operation = node.operation
+    if reduction is None or not isinstance(operation, Aggregate) or source not in sources:
         return None
-    reduction = _reduction(before, operation)
-    df = None if reduction is None else opened.reduced(reduction)
-    if reduction is None or df is None:
-        return None
-    return _merged(before[0].id, df, operation, reduction)
+    df = sources[source].reduced(reduction) if sources[source].has_end_row else None
+    return None if df is None else _merged(source, df, operation, reduction)
 
 
 def over_partial_results_of_channel(
