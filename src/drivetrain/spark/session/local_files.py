@@ -4,16 +4,17 @@ Problem: Hadoop sets the permissions of each file that it makes by starting `chm
 is installed, which no Python package brings. Spark makes two files (one is a checksum) for each entry of a
 checkpoint, so a small application starts some 180 processes: about a tenth of its CPU time. And handing the
 messages of a channel, or results for a Parquet file, to Python, which writes them, takes longer than writing
-them. And Spark copies a message into each of its sliding windows before it is counted, and reads a join's
-state after each batch for what it need not keep, which no other query can avoid.
+them. And Spark copies a message into each of its sliding windows before it is counted, reads a join's state
+after each batch for what it need not keep, and compiles the regular expression of a `split` for each row,
+which no other query can avoid.
 
 Design: the Java class `DirectLocalFileSystem` overrides the one method that starts the process;
-`spark.measure.java_files` uses another; `AggregateBeforeWindows` and `ForgetJoinedLater` are extensions of
-Spark's planner (see `spark.compile.sliding` and `spark.compile.windowed`), and
-`spark.batch.direct_batches` uses `DirectBatch`. `drivetrain warm-up` compiles
-them, with the compiler that Spark itself brings, into a jar in the user's cache. Sessions with a local master
-use the jar if it exists; on a Spark cluster, whose executors do not have it, Hadoop's own file system stays,
-Python writes segments and parts, and plans stay as they are.
+`spark.measure.java_files` uses another; `AggregateBeforeWindows`, `ForgetJoinedLater` (see
+`spark.compile.sliding` and `spark.compile.windowed`) and `SplitAtCharacters` are extensions of Spark's
+planner, and `spark.batch.direct_batches` uses `DirectBatch`. `drivetrain warm-up` compiles them, with the
+compiler that Spark itself brings, into a jar in the user's cache. Sessions with a local master use the jar if
+it exists; on a Spark cluster, whose executors do not have it, Hadoop's own file system stays, Python writes
+segments and parts, and plans stay as they are.
 
 Invariants:
 
