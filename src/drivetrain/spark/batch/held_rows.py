@@ -1,7 +1,7 @@
 """How many results a batch may have of messages before it: the windows that the clock fires in it.
 
-Problem: a batch without messages can have all windows of a state. Whoever chooses how to write a batch by
-what it takes of its inputs would compute such a batch, with its state, twice (`measure.small_batches`).
+Problem: a batch without messages can have all windows of a state. If an output chose how to write it by what
+it takes of its inputs, it would be computed twice, with the state (`measure.small_batches`).
 
 Design: at most all rows of the state are emitted. Their number is in Spark's newest report, which the
 figures keep. The thread that polls may not have seen it yet; at the end of the input, where all windows fire,
