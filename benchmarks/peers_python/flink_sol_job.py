@@ -49,7 +49,7 @@ def main():
     tables = environment(job["cores"], {"table.optimizer.agg-phase-strategy": "ONE_PHASE"})
     run(tables, {**job, **for_warm_up(job)}, "warm", f"{job['work']}/flink-warm")
     with measured():
-        run(tables, job, "job", f"{job['work']}/out")
+        run(tables, job, "job", f"{job['work']}/counted")
 
 
 main()
