@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import deltalake
 import pytest
 from batch_stops import StopAfterBatches
 from harness import Harness
@@ -12,6 +18,8 @@ from drivetrain.spark.batch import micro_batch_query
 
 ROWS = 400
 SMALL = {"run__max_batch_rows": "40"}
+OFF = {"checkpoint__mode": "off"}
+"""With checkpoints, a fragment that is older than the newest one goes back to that."""
 
 
 def summed(drive: Harness, *, has_channel: bool) -> Application:
@@ -46,6 +54,39 @@ def test_an_older_checkpoint_is_an_error_and_no_message_is_missing(drive: Harnes
     drive.run(app())
     for sink in ("each", "sums") if has_channel else ("each",):
         assert sorted(row["id"] for row in drive.rows(sink)) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "delta"])
+def test_so_is_an_older_fragment_whose_only_output_is_elsewhere(drive: Harness, kind: str) -> None:
+    target = drive.directory / "target"
+    sink = sinks.sqlite(target, "made") if kind == "sqlite" else sinks.delta(target)
+
+    def app() -> Application:
+        made = Application("stored")
+        made.read(sources.generate(rows=ROWS), name="made").sink(sink)
+        return made
+
+    state = drive.directory / "state"
+    drive.run(app(), listener=StopAfterBatches(state, "made", 2), **SMALL, **OFF)
+    [fragment] = state.glob("*/fragments/made")
+    backup, newer = drive.directory / "backup", drive.directory / "newer"
+    shutil.copytree(fragment, backup)
+    drive.run(app(), listener=StopAfterBatches(state, "made", 6), **SMALL, **OFF)
+    fragment.rename(newer)
+    shutil.copytree(backup, fragment)
+    with pytest.raises(InputError, match="older than what its outputs have"):
+        drive.run(app(), **OFF)
+    shutil.rmtree(fragment)
+    newer.rename(fragment)
+    drive.run(app(), **OFF)
+    assert sorted(shown(target)) == list(range(ROWS))
+
+
+def shown(target: Path) -> list[int]:
+    if target.is_dir():
+        return [int(n) for n in deltalake.DeltaTable(target).to_pyarrow_table()["id"].to_pylist()]
+    with closing(sqlite3.connect(target)) as opened:
+        return [n for (n,) in opened.execute("SELECT id FROM made")]
 
 
 @pytest.mark.parametrize("delivery", ["exactly once", "at least once"])

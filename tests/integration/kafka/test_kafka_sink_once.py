@@ -77,6 +77,20 @@ def test_a_crash_between_commit_and_note_is_resolved_by_the_mark_in_kafka(
     assert sorted(values(broker, topic)) == ["1", "2"]
 
 
+def test_the_newest_batch_is_known_even_if_the_state_is_older(
+    spark: SparkSession, topic: str, again: OpenAgain, tmp_path: Path
+) -> None:
+    writer, note = again(), tmp_path / "state" / "publication.json"
+    assert writer.newest() == -1
+    writer.write(rows(spark, 1), 0)
+    older = note.read_text()
+    writer.write(rows(spark, 2), 3)
+    assert again().newest() == 3
+    note.write_text(older)
+    assert again().newest() == 3
+    assert again("another").newest() == -1
+
+
 @pytest.mark.nightly("the unit tests of transactions; other tests of this module use a broker")
 def test_a_mark_that_has_expired_is_no_harm_unless_nobody_knows_how_a_transaction_ended(
     spark: SparkSession, broker: Broker, topic: str, again: OpenAgain, tmp_path: Path

@@ -140,6 +140,18 @@ def test_a_batch_that_comes_again_is_written_once(server: RedisServer, sink: Ope
         again.commit(99)
 
 
+def test_the_newest_batch_is_known_even_if_the_state_is_older(
+    server: RedisServer, sink: Open, tmp_path: Path
+) -> None:
+    writer = sink()
+    assert writer.newest() == -1
+    published(writer, 0, n=[1])
+    shutil.copytree(tmp_path / "state", tmp_path / "older")
+    published(writer, 3, n=[2])
+    assert sink().newest() == sink("older").newest() == 3
+    assert sink("another").newest() == -1
+
+
 def test_what_is_prepared_waits_for_another_process_and_can_be_aborted(
     server: RedisServer, sink: Open
 ) -> None:

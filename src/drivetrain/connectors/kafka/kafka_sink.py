@@ -205,6 +205,11 @@ class ExactlyOnceKafka(_KafkaWriter):
         if marker is not None and (note is None or note.token != marker.token):
             raise foreign(self._sink.name)
 
+    def newest(self) -> int:
+        """The newest batch of this state that is published; `NONE` if there is none."""
+        note = self._outbox.publication()
+        return NONE if note is None else note.newest(self._marker())
+
     def check_fresh(self) -> None:
         """Raise `OutputError` when something was published, unless the sink allows that."""
         if self._sink.on_fresh == "append":

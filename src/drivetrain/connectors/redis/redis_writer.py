@@ -37,7 +37,7 @@ from drivetrain.connectors.redis.confirmed_batches import ConfirmedBatches
 from drivetrain.connectors.redis.redis_connection import RedisMark, RedisServer
 from drivetrain.connectors.redis.redis_rows import packed_chunks, redis_columns, require_redis_keys
 from drivetrain.connectors.redis.redis_scripts import MOVE_ON, PUBLISH, TAKE_OVER
-from drivetrain.core.checkpoint.publication import NONE, Publication
+from drivetrain.core.checkpoint.publication import NONE, Marker, Publication
 from drivetrain.errors import InternalError, OutputError, UnavailableError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.connector.sink import SinkContext
@@ -83,6 +83,12 @@ class RedisWriter:
             and (note is None or note.token != mark.token)
         ):
             raise self._foreign(mark)
+
+    def newest(self) -> int:
+        """The newest batch of this state that is published; `NONE` if there is none."""
+        note, mark = self._outbox.publication(), self._server.mark(self._mark_key)
+        marker = None if mark is None else Marker(mark.token, mark.batch)
+        return NONE if note is None else note.newest(marker)
 
     def check_fresh(self) -> None:
         """Raise `OutputError` when a stream has entries, unless the sink states what to do with them."""

@@ -101,6 +101,11 @@ class SqlSinkWriter:
         elif not self._sink.create:
             raise self._no_table()
 
+    def newest(self) -> int:
+        """The newest batch of this state that the database has; `NONE` if there is none."""
+        mark = self._database.looked(lambda session: self._published(session.marks(self._context.app_id)))
+        return NONE if mark is None else mark.batch
+
     def check_fresh(self) -> None:
         """Raise `OutputError` when rows were published, unless the sink states what to do with them."""
         if self._on_fresh() != "refuse":

@@ -86,6 +86,11 @@ class TableSinkWriter:
             self._require_partitions(table)
             self._published(table)
 
+    def newest(self) -> int:
+        """The newest batch of this state that the table has; `NONE` if there is none."""
+        table = self._repeated(self._target.refreshed)
+        return NONE if table is None else self._published(table)
+
     def check_fresh(self) -> None:
         """Raise `OutputError` when rows were published, unless the sink states what to do with them."""
         table = self._repeated(self._target.refreshed)

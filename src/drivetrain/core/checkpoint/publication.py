@@ -67,6 +67,19 @@ class Publication:
             raise InternalError(f"batch {batch} is committed, and {self.begun} had begun")
         return Publication(self.token, batch)
 
+    def newest(self, marker: Marker | None) -> int:
+        """The newest batch that is published, by what the note and the marker say now.
+
+        >>> note = Publication("ours", 2)
+        >>> note.newest(Marker("ours", 3)), note.newest(Marker("another's", 9)), note.newest(None)
+        (3, 2, 2)
+        """
+        return (
+            self.published
+            if marker is None or marker.token != self.token
+            else max(self.published, marker.batch)
+        )
+
     def resolved(self, marker: Marker | None, where: str, note: str) -> Publication:
         """The note after a start, when no transaction of ours is open any more.
 
