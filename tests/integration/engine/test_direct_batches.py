@@ -125,7 +125,8 @@ def test_a_window_reads_no_column_for_the_error_of_a_message_without_time(
     app = Application("windowed")
     source = sources.parquet(files(drive.directory / "in"), event_time="at")
     rows = app.read(source, name="rows")
-    rows.window(windows.tumbling("1 min")).aggregate(n=agg.count()).sink(sinks.parquet(drive.out()))
+    kept = rows.filter("k >= 0")  # so that our reader cannot deliver partial results in place of messages
+    kept.window(windows.tumbling("1 min")).aggregate(n=agg.count()).sink(sinks.parquet(drive.out()))
     drive.run(app)
     assert sum(row["n"] for row in drive.rows()) == ROWS
     assert any("FileScan parquet" in plan for plan in plans)
