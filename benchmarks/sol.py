@@ -165,7 +165,9 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
 def run_flink(scale: Scale, work: Path) -> dict[str, float]:
     given = {"messages": messages(scale), "warm_messages": WARM_MESSAGES, "work": str(work)}
     told = peer_process.run(peers.flink_command("flink_sol_job"), given)
-    counts = [line.split(",") for path in (work / "counted").iterdir() for line in path.read_text().splitlines()]
+    counts = [
+        line.split(",") for path in (work / "counted").iterdir() for line in path.read_text().splitlines()
+    ]
     expect("messages in the sink", sum(int(count) for count, _ in counts), messages(scale))
     expect("bytes in the longest payload", max(int(size) for _, size in counts), PAYLOAD_BYTES)
     return told | {"per_s_and_core": per_s_and_core(told["seconds"], scale)}

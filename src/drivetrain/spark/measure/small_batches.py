@@ -7,12 +7,12 @@ computed.
 
 The design: the size of a batch is estimated from what it takes of its inputs, and from the size of the output
 of the batch before. Where windows fire, it can be as large as the state, however little the batch takes. A
-batch that seems small is computed, and its rows are counted on the way, by the
-generated code that makes them. A partition stops delivering rows at the row at which all rows before it, if
-they were as large as this one, would be too many bytes. With rows of about the same size that is when so many
-bytes have passed, so hardly more than the limit is ever held. If a row was left out, the batch is large, and
-the caller computes it again. The job does not fail then: it runs to its end, so that observations on the way
-(`DataFrame.observe` reports those of the first job) are of the whole batch.
+batch that seems small is computed, and its rows are counted on the way, by the generated code that makes
+them. A partition stops delivering rows at the row at which all rows before it, if they were as large as this
+one, would be too many bytes. With rows of about the same size that is when so many bytes have passed, so
+hardly more than the limit is ever held. If a row was left out, the batch is large, and the caller computes it
+again. The job does not fail then: it runs to its end, so that observations on the way (`DataFrame.observe`
+reports those of the first job) are of the whole batch.
 
 Invariants:
 

@@ -1,7 +1,9 @@
 package drivetrain;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -55,7 +57,7 @@ public class SplitAtCharacters extends PlanChange {
 
   /** What each byte is for an expression, by its value without sign; null if bytes do not tell. */
   static byte[] delimiters(String expression) {
-    java.util.regex.Matcher simple = CHARACTER.matcher(expression);
+    Matcher simple = CHARACTER.matcher(expression);
     if (!simple.matches()) {
       return null;
     }
@@ -74,7 +76,7 @@ public class SplitAtCharacters extends PlanChange {
       if (found == ALONE) {
         return null; // each of them would be a delimiter, but each has several bytes
       }
-      java.util.Arrays.fill(table, ASCII, 2 * ASCII, found);
+      Arrays.fill(table, ASCII, 2 * ASCII, found);
     }
     return table;
   }
