@@ -207,6 +207,8 @@ class ExactlyOnceKafka(_KafkaWriter):
 
     def newest(self) -> int:
         """The newest batch of this state that is published; `NONE` if there is none."""
+        if self._known is not None:
+            return self._known.published
         note = self._outbox.publication()
         return NONE if note is None else note.newest(self._marker())
 

@@ -86,6 +86,8 @@ class RedisWriter:
 
     def newest(self) -> int:
         """The newest batch of this state that is published; `NONE` if there is none."""
+        if self._known is not None:
+            return self._known.published
         note, mark = self._outbox.publication(), self._server.mark(self._mark_key)
         marker = None if mark is None else Marker(mark.token, mark.batch)
         return NONE if note is None else note.newest(marker)

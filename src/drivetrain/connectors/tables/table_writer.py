@@ -88,6 +88,8 @@ class TableSinkWriter:
 
     def newest(self) -> int:
         """The newest batch of this state that the table has; `NONE` if there is none."""
+        if self._last is not None:
+            return self._last
         table = self._repeated(self._target.refreshed)
         return NONE if table is None else self._published(table)
 

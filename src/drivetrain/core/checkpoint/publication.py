@@ -99,7 +99,7 @@ class Publication:
             )
         if marker.token != self.token:
             raise foreign(where)
-        return Publication(self.token, max(self.published, marker.batch))
+        return Publication(self.token, self.newest(marker))
 
     def check(self) -> None:
         """Raise `InternalError` if an invariant of this module does not hold."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from drivetrain.api.graphs.graph import Delivery, Graph, Latency
 from drivetrain.api.graphs.views import views
-from drivetrain.api.operations import How
+from drivetrain.api.operations import How, Operation
 from drivetrain.errors import InternalError
 
 
@@ -123,6 +123,10 @@ class Plan:
     def fragment_of(self, processor: str) -> Fragment:
         """The fragment that a processor runs in."""
         return next(f for f in self.fragments if processor in f.processors)
+
+    def stateful_operation(self, fragment: Fragment) -> Operation | None:
+        """The operation that keeps the state of `fragment`; None if it has none."""
+        return None if fragment.stateful is None else self.graph.nodes[fragment.stateful].operation
 
     def channel(self, id: str) -> PlannedChannel:
         """The channel of that id."""

@@ -193,8 +193,7 @@ class MicroBatchQuery(FragmentQuery):
             make_durable(self.checkpoint, batch_id)
         watermark_ms = int(metadata.get("batchWatermarkMs", 0))
         query = None if self._query is None else self._query.of_spark
-        stateful = self.fragment.stateful
-        of_state = None if stateful is None else self.plan.graph.nodes[stateful].operation
+        of_state = self.plan.stateful_operation(self.fragment)
         return Batch(
             df,
             batch_id,

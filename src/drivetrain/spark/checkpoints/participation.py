@@ -132,8 +132,7 @@ class Participation:
         self._sinks: Final = sinks
         self._is_transactional: Final = transactional
         self._boundary: Final = QueryBoundary(query)
-        stateful = query.fragment.stateful
-        self._stateful: Final = None if stateful is None else query.plan.graph.nodes[stateful].operation
+        self._stateful: Final = query.plan.stateful_operation(query.fragment)
         self._logs: Final = [*query.readers.values(), *(s.store for s in query.trunk.stored.values())]
         self._released: Final = query.directory / RELEASED
         inputs = [*query.readers, *([COORDINATOR] if query.trunk.sources else [])]

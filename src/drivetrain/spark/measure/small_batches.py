@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -65,9 +66,18 @@ _ROWS_BITS: Final = 33
 _ROW_NUMBER: Final = f"(monotonically_increasing_id() & {(1 << _ROWS_BITS) - 1}L)"
 _MUCH: Final = "__much"
 
-_taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
-_partitions: ContextVar[int | None] = ContextVar("partitions", default=None)
-_held_rows: ContextVar[int] = ContextVar("held_rows", default=0)
+
+@dataclass(frozen=True)
+class _Taking:
+    """What is known of a batch before it is computed; see `taking`."""
+
+    size_bytes: int = 0
+    partitions: int | None = None
+    held_rows: int = 0
+
+
+_NOTHING_KNOWN: Final = _Taking()
+_batch: ContextVar[_Taking] = ContextVar("batch", default=_NOTHING_KNOWN)
 
 
 @contextmanager
@@ -77,14 +87,11 @@ def taking(size_bytes: int, partitions: int | None = None, held_rows: int = 0) -
     `partitions` is how many partitions Spark's shuffles have in it, if that is known; `held_rows` is how many
     results of earlier messages it may have.
     """
-    token, of_partitions = _taken_bytes.set(size_bytes), _partitions.set(partitions)
-    of_rows = _held_rows.set(held_rows)
+    token = _batch.set(_Taking(size_bytes, partitions, held_rows))
     try:
         yield
     finally:
-        _taken_bytes.reset(token)
-        _partitions.reset(of_partitions)
-        _held_rows.reset(of_rows)
+        _batch.reset(token)
 
 
 class SmallBatches:
@@ -96,7 +103,7 @@ class SmallBatches:
 
     def table(self, df: DataFrame) -> pa.Table | None:
         """The rows of a batch; None if they seem, or turn out to be, too many."""
-        held_bytes = _held_rows.get() * sum(_typical(field.dataType) for field in df.schema.fields)
+        held_bytes = _batch.get().held_rows * sum(_typical(field.dataType) for field in df.schema.fields)
         if max(self._input() * self._ratio, held_bytes) > self._most_bytes:
             return None
         return small_table(df)
@@ -106,12 +113,12 @@ class SmallBatches:
         self._ratio = size_bytes / self._input()
 
     def _input(self) -> int:
-        return max(_taken_bytes.get(), _LEAST_BYTES)
+        return max(_batch.get().size_bytes, _LEAST_BYTES)
 
 
 def small_table(df: DataFrame) -> pa.Table | None:
     """The rows of a batch as one table; None if they are more than about `LIMIT_BYTES`."""
-    partitions = _partitions.get()
+    partitions = _batch.get().partitions
     if partitions is None:
         partitions = int(df.sparkSession.conf.get(SHUFFLE_PARTITIONS, "1") or 1)
     sizes = [f"coalesce({_size(quoted(field.name), field.dataType)}, 0)" for field in df.schema.fields]

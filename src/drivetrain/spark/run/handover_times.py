@@ -98,7 +98,7 @@ def newest_ms(
     """
     plan, query = loaded.plan, drivers[id].query if id in drivers else None
     fragment = next(f for f in plan.fragments if f.id == id)
-    operation = None if fragment.stateful is None else plan.graph.nodes[fragment.stateful].operation
+    operation = plan.stateful_operation(fragment)
     if operation is not None and query is not None:
         window_sizes(plan, fragment)  # raises for other state, whose results may be later than the clock
         return None if query.clock_ms is None else query.clock_ms + operation.result_lag_ms - 1
